@@ -1,0 +1,1 @@
+"""Measurements of server and client, side by side in one run."""

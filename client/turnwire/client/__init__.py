@@ -1,0 +1,1 @@
+"""The client: sessions, responses and lanes over one gRPC stream."""

@@ -1,0 +1,68 @@
+"""The engine port: what inference has to offer, and nothing about how it is done.
+
+Above it: the runtime, which starts one `Generation` per pass and feeds its output to the session core. Below it: one
+adapter per kind of upstream. Output is *pushed* into a `Sink` by plain calls on the event loop's thread: with hundreds
+of responses at a thousand tokens a second, waking a task per token would cost more than everything else in the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
+    from turnwire.server.session.prompt import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One model an engine serves."""
+
+    id: str
+    """The name clients use in `model`."""
+    owned_by: str = "turnwire"
+    context_length: int | None = None
+    """Tokens of prompt and output together; None where the engine does not say."""
+
+
+class Sink(Protocol):
+    """Where a generation delivers; called on the event loop's thread, never re-entrantly from `Engine.start`."""
+
+    def output(self, chunks: Sequence[Chunk]) -> None:
+        """Takes the next chunks, in order. Never blocks; back-pressure arrives as `Generation.pause`."""
+
+    def ended(self, outcome: Finish | EngineFailure) -> None:
+        """Takes the outcome; exactly once, last, unless the generation was aborted first."""
+
+
+class Generation(Protocol):
+    """One running pass."""
+
+    def pause(self) -> None:
+        """Stops output as soon as the engine can; a paced engine stops its clock. Idempotent."""
+
+    def resume(self) -> None:
+        """Lets output flow again. Idempotent."""
+
+    def abort(self) -> None:
+        """Frees the engine at once; the sink is not called again. Idempotent, also after the end."""
+
+
+class Engine(Protocol):
+    """An inference service, or a simulation of one."""
+
+    name: str
+    """Short label for metrics, such as `scripted`."""
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Lists the models served right now, in the order clients should see them."""
+        ...
+
+    def start(self, prompt: Prompt, sink: Sink) -> Generation:
+        """Begins a pass. Returns at once; trouble reaches the sink as `EngineFailure`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Aborts what runs and releases connections. Cancelling it leaves the engine unusable."""

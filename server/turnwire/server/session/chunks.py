@@ -1,0 +1,114 @@
+"""What an engine says while it samples, as values the session core understands.
+
+An engine reports one pass (one uninterrupted stretch of sampling) as a sequence of chunks followed by exactly one
+`Finish` or `EngineFailure`. Items never overlap: everything between two boundaries belongs to the one open item, so a
+chunk needs no item id. Chunks are plain values; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Channel(enum.IntEnum):
+    """Which part of the answer a piece of text belongs to."""
+
+    TEXT = 0
+    """Visible output text of an assistant message."""
+    REASONING = 1
+    """Raw reasoning text of a reasoning item."""
+    SUMMARY = 2
+    """Summary text of a reasoning item."""
+    REFUSAL = 3
+    """A refusal in place of output text."""
+
+
+class CallKind(enum.IntEnum):
+    """How the arguments of a tool call are to be read."""
+
+    FUNCTION = 0
+    """Arguments are JSON text."""
+    CUSTOM = 1
+    """Input is free text."""
+
+
+class FinishReason(enum.IntEnum):
+    """Why the model stopped."""
+
+    STOP = 0
+    """The model ended its turn, with or without tool calls."""
+    LENGTH = 1
+    """The output token limit was reached; the open item is incomplete."""
+    CONTENT_FILTER = 2
+    """The engine's own filter cut the output; the open item is incomplete."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """A piece of text; a change of channel closes the open item or part and opens the next."""
+
+    channel: Channel
+    text: str
+    tokens: int = 1
+    """How many sampled tokens the text stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """The model begins a tool call; closes the open item. Any number may follow each other (parallel calls)."""
+
+    name: str
+    kind: CallKind = CallKind.FUNCTION
+    call_id: str = ""
+    """The engine's own id for the call; empty lets the core choose one."""
+    tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A piece of the open call's arguments (JSON text) or input (free text)."""
+
+    text: str
+    tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The open call's arguments are complete, before the next item or the end says so; lets tools start early."""
+
+
+Chunk = TextChunk | CallStart | CallDelta | CallEnd
+"""One step of a pass, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassUsage:
+    """Tokens of one pass as the engine counted them."""
+
+    input_tokens: int = 0
+    """The whole prompt, cached part included."""
+    cached_tokens: int = 0
+    """The part of the prompt the engine did not compute again."""
+    output_tokens: int = 0
+    """Sampled tokens, reasoning included."""
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The pass ended as an engine means it to end."""
+
+    reason: FinishReason = FinishReason.STOP
+    usage: PassUsage = field(default_factory=PassUsage)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """The pass ended because the engine could not go on."""
+
+    code: str
+    """A code of `turnwire.v1.errors`, such as `server_error`, `server_is_overloaded`, `context_length_exceeded`."""
+    message: str
+    retry_after: float | None = None
+    """Seconds after which a retry may succeed; None where the engine did not say."""

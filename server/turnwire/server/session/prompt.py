@@ -1,0 +1,32 @@
+"""What one pass of sampling starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnwire.server.session.transcript import Transcript
+    from turnwire.v1.response_pb2 import ResponseCreate
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Everything an engine needs for one pass; immutable, shares all history with its parent by reference."""
+
+    pass_id: int
+    """Unique within the server's session; for logs."""
+    response_id: str
+    model: str
+    """The resolved model name."""
+    settings: ResponseCreate
+    """The effective settings: instructions, tools, sampling knobs after inheritance. Its `input` is not to be read;
+    items are in `transcript`."""
+    transcript: Transcript
+    """All items, oldest first when walked. An engine that keeps its own state per chain reads only `transcript.new`."""
+    turn: int
+    """How many passes were sampled on this chain before this one, counting assistant turns the client replayed."""
+    input_tokens: int
+    """The prompt's size by the server's own running count; an engine that counts itself reports its own figure."""
+    cached_tokens: int
+    """The part of `input_tokens` that earlier passes of the chain already counted."""
