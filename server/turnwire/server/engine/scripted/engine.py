@@ -1,0 +1,93 @@
+"""The scripted engine: the engine port played from a scenario, a simulation in place of a model.
+
+Above it: the runtime. Below it: the scenario, its scripts and the ticker. It takes a prompt as a real engine would and
+plays the turns as they are written: it looks neither at the tools declared nor at `tool_choice`. Of the settings it
+obeys `max_output_tokens` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnwire.server.engine.port import ModelInfo
+from turnwire.server.engine.scripted.pacing import Ticker
+from turnwire.server.engine.scripted.script import Script, compile_turn, failed, make_call_id, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from turnwire.server.engine.port import Sink
+    from turnwire.server.engine.scripted.pacing import Clock, PacedGeneration
+    from turnwire.server.engine.scripted.turns import Scenario, Selection, Speed, SpeedChange
+    from turnwire.server.session.prompt import Prompt
+
+
+class ScriptedEngine:
+    """Plays a scenario to whoever asks; the same prompt always gets the same chunks."""
+
+    name = "scripted"
+
+    def __init__(self, scenario: Scenario, *, speed: SpeedChange | None = None, clock: Clock | None = None) -> None:
+        """Cuts all turns into tokens, so that starting a pass costs next to nothing.
+
+        Args:
+            scenario: What to play.
+            speed: Set over the scenario's own speed and over that of every turn.
+            clock: Where time comes from; by default the running event loop.
+        """
+        self._scenario = scenario
+        self._compiled = [compile_turn(turn) for turn in scenario.turns]
+        self._speeds = [scenario.speed.changed_by(turn.speed).changed_by(speed) for turn in scenario.turns]
+        self._fallback_speed = scenario.speed.changed_by(speed)
+        self.ticker = Ticker(clock)
+        """What paces the passes."""
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        """How many passes are neither over nor aborted."""
+        return self.ticker.running
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Lists the models the scenario names."""
+        return [ModelInfo(name, context_length=self._scenario.context_length) for name in self._scenario.models]
+
+    def start(self, prompt: Prompt, sink: Sink) -> PacedGeneration:
+        """Begins the turn that the scenario has for this prompt."""
+        script, speed = self._script(prompt)
+        return self.ticker.start(script, speed, sink)
+
+    async def aclose(self) -> None:
+        """Aborts what runs; passes started later fail. Safe to cancel, as it never waits."""
+        self._closed = True
+        self.ticker.abort_all()
+
+    def _script(self, prompt: Prompt) -> tuple[Script, Speed]:
+        if self._closed:
+            return failed("server_error", "the scripted engine is closed"), self._fallback_speed
+        scenario = self._scenario
+        newest = prompt.transcript.new[-1:] if scenario.reads_text else ()
+        selection = scenario.select(prompt.turn, newest[0].text() if newest else "")
+        if selection is None:
+            msg = f"the scripted engine has no turn for pass {prompt.turn + 1}: the scenario has ended"
+            return failed("server_error", msg), self._fallback_speed
+        settings = prompt.settings
+        script = plan(
+            self._compiled[selection.turn.index],
+            self._call_ids(selection, prompt),
+            input_tokens=prompt.input_tokens,
+            cached_tokens=prompt.cached_tokens,
+            max_output_tokens=settings.max_output_tokens if settings.HasField("max_output_tokens") else None,
+        )
+        return script, self._speeds[selection.turn.index]
+
+    def _call_ids(self, selection: Selection, prompt: Prompt) -> list[str]:
+        ids: list[str] = []
+        for index, call in enumerate(selection.turn.calls):
+            if not call.call_id:
+                ids.append(make_call_id(self._scenario.digest, prompt.response_id, prompt.turn, index))
+            elif selection.may_repeat:
+                ids.append(f"{call.call_id}_{prompt.turn}")
+            else:
+                ids.append(call.call_id)
+        return ids
