@@ -148,4 +148,4 @@ class RequestError(Exception):
 
 def reject(code: str, message: str, *, param: str | None = None, **metadata: str) -> RequestError:
     """Builds the exception for a refused request; see `make_error`."""
-    return RequestError(make_error(code, message, param=param, **metadata))
+    return RequestError(make_error(code, message, param=param, retry_after=None, **metadata))

@@ -556,25 +556,33 @@ class ResponseDone(_message.Message):
     CONTINUABLE_FIELD_NUMBER: _builtins.int
     TOKEN_OUTPUT_FIELD_NUMBER: _builtins.int
     RESPONSE_FIELD_NUMBER: _builtins.int
+    RESPONSE_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     reason: _response_pb2.DoneReason.ValueType
     """Why it was sent."""
     passes: _builtins.int
     """The number of passes so far."""
     continuable: _builtins.bool
     """True when `create` with this response as `previous_response_id` continues from here, or from the last pause."""
+    response_id: _builtins.str
+    """The response, where this repeats the outcome of one that has ended, in answer to a late cancel or a repeated create.
+    Such a repeat has handle 0 and belongs to no response's stream.
+    """
+    request_id: _builtins.str
+    """The request answered by such a repeat."""
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.Item]:
         """The items since the last pause, at verbosity DONE; empty otherwise, since each came in its own event."""
 
     @_builtins.property
     def awaiting_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Calls whose outputs are missing. Not empty only with TOOL_CALLS, and with COMPLETED when the client must answer them
-        in its next create.
-        """
+        """Calls whose outputs are missing: by append while the response is held, by the next create once it has ended."""
 
     @_builtins.property
     def void_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Calls that need no answer any more, because the response was cancelled or failed before it was committed."""
+        """Calls whose outputs this response will not take any more: tools that still run for them may be stopped. Where
+        awaiting_call_ids names them too, a create that continues from the last pause must answer them.
+        """
 
     @_builtins.property
     def pass_usage(self) -> _usage_pb2.Usage:
@@ -620,10 +628,12 @@ class ResponseDone(_message.Message):
         continuable: _builtins.bool = ...,
         token_output: _response_pb2.TokenOutput | None = ...,
         response: _response_pb2.Response | None = ...,
+        response_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "incomplete_details", b"incomplete_details", "pass_usage", b"pass_usage", "response", b"response", "times", b"times", "token_output", b"token_output", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaiting_call_ids", b"awaiting_call_ids", "continuable", b"continuable", "error", b"error", "incomplete_details", b"incomplete_details", "output", b"output", "pass_usage", b"pass_usage", "passes", b"passes", "reason", b"reason", "response", b"response", "times", b"times", "token_output", b"token_output", "usage", b"usage", "void_call_ids", b"void_call_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaiting_call_ids", b"awaiting_call_ids", "continuable", b"continuable", "error", b"error", "incomplete_details", b"incomplete_details", "output", b"output", "pass_usage", b"pass_usage", "passes", b"passes", "reason", b"reason", "request_id", b"request_id", "response", b"response", "response_id", b"response_id", "times", b"times", "token_output", b"token_output", "usage", b"usage", "void_call_ids", b"void_call_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

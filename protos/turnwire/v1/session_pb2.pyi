@@ -327,7 +327,7 @@ Global___Ping: _TypeAlias = Ping  # noqa: Y015
 
 @_typing.final
 class Pong(_message.Message):
-    """Answers Ping; also sent unasked, with nonce 0, when the server had nothing else to send for its heartbeat period."""
+    """Answers Ping."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -349,7 +349,7 @@ Global___Pong: _TypeAlias = Pong  # noqa: Y015
 
 @_typing.final
 class SessionProgress(_message.Message):
-    """Says that nothing older will follow and that the server lives."""
+    """Says that nothing older will follow and that the server lives: its heartbeat, sent when nothing else was for a while."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

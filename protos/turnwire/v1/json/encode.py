@@ -126,6 +126,7 @@ class _Source:
     def _branch(self, member: Member) -> None:
         """Writes the function of one member of a tagged oneof: the parent's fields, then the member's, flat."""
         inner = shape_of(member.message)
+        fill, self._fill = self._fill, self._fill and not member.opaque  # an object that came whole is not filled up
         tag = f"{{'type': {member.type!r}}}"
         self.lines.append(f"def {self._name}_{member.name}(p):")
         self.lines.append(f"    m = p.{member.name}")
@@ -136,6 +137,7 @@ class _Source:
         else:
             self.lines.append(f"    d = {tag}")
         self._body(self._shape, "p", {"type"} if inner.extra else {"type", *(field.key for field in inner.fields)})
+        self._fill = fill
         if member.opaque:
             self.lines.append("    return opaque(d, m)")
             return

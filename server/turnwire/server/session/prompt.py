@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from turnwire.server.session.toolsets import Tools
     from turnwire.server.session.transcript import Transcript
     from turnwire.v1.response_pb2 import ResponseCreate
 
@@ -20,8 +21,9 @@ class Prompt:
     model: str
     """The resolved model name."""
     settings: ResponseCreate
-    """The effective settings: instructions, tools, sampling knobs after inheritance. Its `input` is not to be read;
-    items are in `transcript`."""
+    """The effective settings after inheritance: instructions, sampling knobs. Its `input` and `tools` are empty."""
+    tools: Tools
+    """The tools, kept once however often they are sent."""
     transcript: Transcript
     """All items, oldest first when walked. An engine that keeps its own state per chain reads only `transcript.new`."""
     turn: int

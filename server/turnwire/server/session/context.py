@@ -1,0 +1,128 @@
+"""What the parts of the session core share: settings in force, ids, time, queues, and the responses at work."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from turnwire.server.session.deadlines import Deadlines
+from turnwire.server.session.effects import Effect
+from turnwire.server.session.limits import MAX_EVENT_BYTES, SessionLimits
+from turnwire.server.session.outbox import Outbox
+from turnwire.server.session.requests import RequestMemory
+from turnwire.server.session.retention import Retention, Tree
+from turnwire.server.session.run import Run
+from turnwire.server.session.toolsets import ToolSets
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.ids import IdSource
+from turnwire.v1.response_pb2 import Verbosity
+from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
+from turnwire.v1.session_pb2 import RequestRejected
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What a session is made with."""
+
+    session_id: str
+    principal: str
+    ids: IdSource
+    epoch: float
+    """Seconds to add to the session's clock to get seconds since 1970-01-01 UTC."""
+    limits: SessionLimits = field(default_factory=SessionLimits)
+    tool_sets: ToolSets = field(default_factory=ToolSets)
+    server: str = "turnwire"
+    """Name and version told to clients."""
+    features: tuple[str, ...] = ()
+    """Features that can be negotiated."""
+    batch_window: float = 0.0
+    """Default batch window in seconds."""
+    retention: Callable[[Callable[[str], bool]], Retention] | None = None
+    """Makes the retention rule from a test for ids in use; None means the tree."""
+
+
+class Context:
+    """The shared state of one session."""
+
+    def __init__(self, config: SessionConfig, now: float) -> None:
+        """Starts a session at a moment of its own clock."""
+        self.config = config
+        self.limits = config.limits
+        self.now = now
+        self.verbosity: Verbosity.ValueType = Verbosity.VERBOSITY_DELTAS
+        self.batch_window = config.batch_window
+        self.response_credit = 0
+        self.max_event_bytes = MAX_EVENT_BYTES
+        self.outbox = Outbox(merge=config.batch_window > 0)
+        self.deadlines = Deadlines()
+        self.requests = RequestMemory(config.limits.request_memory)
+        self.effects: list[Effect] = []
+        self.runs: dict[int, Run] = {}
+        """Responses at work and waiting, by handle."""
+        self.by_id: dict[str, Run] = {}
+        self.by_pass: dict[int, Run] = {}
+        self.uses: Counter[str] = Counter()
+        """Ids that must stay addressable: parents of what runs or waits, and what is held."""
+        if config.retention is None:
+            limits = config.limits
+            self.retention: Retention = Tree(limits.max_responses, limits.max_state_bytes, self.in_use)
+        else:
+            self.retention = config.retention(self.in_use)
+        self.ended: OrderedDict[str, ResponseDone] = OrderedDict()
+        """Outcomes of responses that ended lately, for late cancels and appends."""
+        self.handles = count(1)
+        self.pass_ids = count(1)
+        self.closing = False
+        """Whether new requests are refused."""
+        self.go_away: Callable[[str], None] = lambda reason: None
+        """Announces the end of the session for a reason of its own."""
+
+    @property
+    def wall(self) -> float:
+        """Seconds since 1970-01-01 UTC."""
+        return self.now + self.config.epoch
+
+    def new_id(self, prefix: str) -> str:
+        """Returns a fresh id."""
+        return self.config.ids.new(prefix, self.wall)
+
+    def in_use(self, response_id: str) -> bool:
+        """Whether an id must stay addressable."""
+        return self.uses[response_id] > 0 or response_id in self.by_id
+
+    def release(self, response_id: str) -> None:
+        """Ends one use of an id."""
+        if response_id:
+            self.uses[response_id] -= 1
+            if self.uses[response_id] <= 0:
+                del self.uses[response_id]
+
+    def remember(self, response_id: str, done: ResponseDone) -> None:
+        """Keeps the outcome of a response, without its bulk, for requests that cross its end."""
+        slim = ResponseDone()
+        slim.CopyFrom(done)
+        slim.ClearField("output")
+        slim.ClearField("response")
+        slim.ClearField("token_output")
+        self.ended[response_id] = slim
+        if len(self.ended) > self.limits.request_memory:
+            self.ended.popitem(last=False)
+
+    def rejected(self, request_id: str, lane: str, error: Error, response_id: str = "") -> None:
+        """Answers a request that changed nothing, and remembers the answer for repeats."""
+        self._send_rejected(request_id, lane, error, response_id, duplicate=False)
+        self.requests.settle(
+            request_id, lambda: self._send_rejected(request_id, lane, error, response_id, duplicate=True)
+        )
+
+    def refuse(self, request_id: str, lane: str, error: Error) -> None:
+        """Answers a request without remembering the answer."""
+        self._send_rejected(request_id, lane, error, "", duplicate=False)
+
+    def _send_rejected(self, request_id: str, lane: str, error: Error, response_id: str, *, duplicate: bool) -> None:
+        rejected = RequestRejected(
+            request_id=request_id, lane=lane, error=error, response_id=response_id, duplicate=duplicate
+        )
+        self.outbox.answer(ServerEvent(rejected=rejected))

@@ -1,0 +1,260 @@
+"""Creates: from a request in a lane to the first pass of its response."""
+
+from __future__ import annotations
+
+from turnwire.server.session.context import Context
+from turnwire.server.session.effects import Hydrate, Prepare, Prepared
+from turnwire.server.session.endings import Endings
+from turnwire.server.session.lanes import Lanes
+from turnwire.server.session.outbox import Queue
+from turnwire.server.session.passes import Passes
+from turnwire.server.session.run import Clocks, Run
+from turnwire.server.session.settings import check_reset, effective, input_items, prewarms
+from turnwire.server.session.state import State
+from turnwire.server.session.states import Fact, Phase
+from turnwire.server.session.transcript import EMPTY
+from turnwire.v1 import ids
+from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import RequestError, make_error, reject
+from turnwire.v1.response_pb2 import DoneReason, ResponseCreate, Verbosity
+from turnwire.v1.server_event_pb2 import ServerEvent
+from turnwire.v1.session_pb2 import RequestQueued
+
+
+class Creates:
+    """Takes create requests through their lanes."""
+
+    def __init__(self, context: Context, lanes: Lanes, passes: Passes, endings: Endings) -> None:
+        """Takes what the session shares and who goes on from there."""
+        self._context = context
+        self._lanes = lanes
+        self._passes = passes
+        self._endings = endings
+        endings.on_end = self._ended
+        endings.on_hold_timeout = self._hold_timed_out
+        passes.on_pause = self._paused
+
+    def receive(self, request: ConnectRequest) -> None:
+        """Takes a create.
+
+        Raises:
+            RequestError: It cannot be obeyed and changed nothing.
+        """
+        context = self._context
+        create = request.create
+        lane = request.lane
+        self._lanes.check(lane)
+        check_reset(create)
+        self._check_shape(create)
+        current = self._lanes.current(lane)
+        continues = False
+        if current is not None and current.phase is Phase.PAUSED and self._lanes.head(lane) is None:
+            if create.previous_response_id != current.id:
+                raise self._held(current)
+            continues = True
+        run = self._make(request)
+        position = self._lanes.enqueue(run)
+        context.runs[run.handle] = run
+        context.by_id[run.id] = run
+        if run.previous_response_id:
+            context.uses[run.previous_response_id] += 1
+        total = context.now + min(self._total(create), context.limits.total_timeout)
+        run.set_deadline("total", context.deadlines.at(total, lambda: self._timed_out(run)))
+        if continues:
+            assert current is not None
+            self._continue(current)
+            return
+        if position:
+            queued = RequestQueued(request_id=request.request_id, lane=lane, position=position)
+            context.outbox.answer(ServerEvent(queued=queued))
+        self._admit(lane)
+
+    def _check_shape(self, create: ResponseCreate) -> None:
+        for name in ("background",):
+            if getattr(create, name):
+                message = f"'{name}' is not supported on a session: responses end with it."
+                raise reject("unsupported_parameter", message, param=name)
+        if create.hold:
+            held = sum(1 for run in self._context.runs.values() if run.hold)
+            if held >= self._context.limits.max_held:
+                limit = self._context.limits.max_held
+                message = f"Too many responses are held open ({limit}). End some, or create without 'hold'."
+                raise reject("too_many_requests", message, param="hold", limit=str(limit))
+
+    def _held(self, current: Run) -> RequestError:
+        message = (
+            f"The lane is held by response '{current.id}'. Append its tool outputs, cancel it, or continue from it with"
+            " previous_response_id."
+        )
+        return reject("lane_held", message, param="lane", response_id=current.id)
+
+    def _total(self, create: ResponseCreate) -> float:
+        timeouts = create.timeouts
+        if timeouts.HasField("total"):
+            return timeouts.total.seconds + timeouts.total.nanos / 1e9 or self._context.limits.total_timeout
+        return self._context.limits.total_timeout
+
+    def _make(self, request: ConnectRequest) -> Run:
+        context = self._context
+        create = request.create
+        handle = next(context.handles)
+        verbosity = create.verbosity or context.verbosity
+        if verbosity not in Verbosity.values():
+            verbosity = Verbosity.VERBOSITY_DELTAS
+        return Run(
+            handle=handle,
+            id=context.new_id(ids.RESPONSE),
+            lane=request.lane,
+            request=request,
+            request_id=request.request_id,
+            previous_response_id=create.previous_response_id,
+            verbosity=verbosity,
+            hold=create.hold,
+            generate=not prewarms(request),
+            echo=create.echo,
+            queue=Queue(handle, context.response_credit),
+            clocks=Clocks(accepted=context.now, begun=context.now),
+            created_at=context.wall,
+            model=create.model,
+        )
+
+    def _admit(self, lane: str) -> None:
+        """Takes the next request of a lane to work, as long as requests fail at once."""
+        run = self._lanes.admit(lane)
+        if run is None:
+            return
+        context = self._context
+        run.move(Fact.ADMITTED, Phase.PREPARING)
+        run.clocks.queued = context.now - run.clocks.accepted
+        run.clocks.begun = context.now
+        if not run.previous_response_id:
+            self._prepare(run, None)
+            return
+        parent = context.retention.find(run.previous_response_id)
+        if parent is not None:
+            self._prepare(run, parent)
+        else:
+            context.effects.append(Hydrate(run.handle, run.previous_response_id))
+
+    def hydrated(self, handle: int, parent: State | None) -> None:
+        """Takes what the store knows of a previous response."""
+        run = self._context.runs.get(handle)
+        if run is None or run.phase is not Phase.PREPARING:
+            return
+        if parent is None:
+            response_id = run.previous_response_id
+            message = f"Previous response with id '{response_id}' not found."
+            error = make_error(
+                "previous_response_not_found", message, param="previous_response_id", response_id=response_id
+            )
+            self._refuse(run, error)
+            return
+        self._prepare(run, parent)
+
+    def _prepare(self, run: Run, parent: State | None) -> None:
+        context = self._context
+        assert run.request is not None
+        create = run.request.create
+        run.parent = parent
+        if parent is not None:
+            run.transcript = parent.transcript
+            run.context_tokens = parent.context_tokens
+        size = create.input.ByteSize()
+        if run.transcript.bytes + size > context.limits.max_state_bytes:
+            limit = context.limits.max_state_bytes
+            message = f"The conversation is larger than the session may keep ({limit} bytes). Compact it or start anew."
+            self._refuse(run, make_error("context_length_exceeded", message, param="input", limit=str(limit)))
+            return
+        run.settings, run.tools = effective(create, parent, context.config.tool_sets)
+        items = input_items(create.input)
+        open_calls = run.transcript.open_calls
+        context.effects.append(
+            Prepare(
+                run.handle,
+                items,
+                run.settings,
+                run.tools,
+                open_calls,
+                size + (0 if run.tools.checked else len(run.tools.data)),
+            )
+        )
+
+    def prepared(self, handle: int, ready: Prepared) -> None:
+        """Takes a request that turned out valid: the response exists."""
+        context = self._context
+        run = context.runs.get(handle)
+        if run is None or run.phase is not Phase.PREPARING:
+            return
+        run.request = None
+        run.model = ready.model
+        run.input = ready.entries
+        run.transcript = (run.transcript if run.parent else EMPTY).extend(
+            ready.entries, ready.open_calls, turns=ready.turns
+        )
+        run.parent = None
+        self._endings.created(run)
+        if run.generate:
+            run.move(Fact.PREPARED, Phase.SAMPLING)
+            self._passes.begin(run)
+            return
+        run.tally.input = run.transcript.tokens
+        run.pass_tally.input = run.transcript.tokens
+        run.context_tokens = run.transcript.tokens
+        run.move(Fact.PREPARED, Phase.ENDED)
+        self._endings.end(run, DoneReason.DONE_REASON_COMPLETED)
+
+    def refused(self, handle: int, error: Error) -> None:
+        """Takes a request that turned out invalid."""
+        run = self._context.runs.get(handle)
+        if run is not None and run.phase is Phase.PREPARING:
+            self._refuse(run, error)
+
+    def _refuse(self, run: Run, error: Error) -> None:
+        run.move(Fact.REFUSED, Phase.ENDED)
+        run.clear_deadlines()
+        if run.previous_response_id:
+            self._context.retention.turn_failed(run.previous_response_id, run.lane)
+        self._context.rejected(run.request_id, run.lane, error)
+        self._ended(run)
+
+    def _continue(self, held: Run) -> None:
+        """Ends a held response because a create of its own lane goes on from its pause."""
+        held.move(Fact.CONTINUED, Phase.ENDED)
+        self._endings.end(held, DoneReason.DONE_REASON_COMPLETED)
+
+    def _paused(self, run: Run) -> None:
+        """Lets the creates that wait behind a response continue from its pause, or tells them that it holds the lane."""
+        while (head := self._lanes.head(run.lane)) is not None:
+            if head.previous_response_id == run.id:
+                self._continue(run)
+                return
+            head.move(Fact.REFUSED, Phase.ENDED)
+            head.clear_deadlines()
+            self._context.rejected(head.request_id, head.lane, self._held(run).error)
+            self._forget(head)
+            self._lanes.leave(head)
+
+    def _timed_out(self, run: Run) -> None:
+        message = "The response took longer than its total time-out."
+        self._stop(run, make_error("response_timeout", message))
+
+    def _hold_timed_out(self, run: Run) -> None:
+        message = "No tool output came in time. Continue from the response with previous_response_id."
+        self._stop(run, make_error("hold_timeout", message))
+
+    def _stop(self, run: Run, error: Error) -> None:
+        void = self._passes.drop(run)
+        run.move(Fact.TIMED_OUT, Phase.ENDED)
+        self._endings.end(run, DoneReason.DONE_REASON_FAILED, error=error, void=[key.id for key in void])
+
+    def _forget(self, run: Run) -> None:
+        context = self._context
+        context.runs.pop(run.handle, None)
+        context.by_id.pop(run.id, None)
+        context.release(run.previous_response_id)
+
+    def _ended(self, run: Run) -> None:
+        self._forget(run)
+        for lane in self._lanes.leave(run):
+            self._admit(lane)

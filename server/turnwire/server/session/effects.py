@@ -1,0 +1,185 @@
+"""What the session core asks of the runtime: values, carried out in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnwire.server.session.calls import CallKey
+from turnwire.server.session.prompt import Prompt
+from turnwire.server.session.state import State
+from turnwire.server.session.toolsets import Tools
+from turnwire.server.session.transcript import Entry
+from turnwire.v1.item_pb2 import Item
+from turnwire.v1.response_pb2 import ResponseCreate
+
+
+@dataclass(frozen=True, slots=True)
+class Hydrate:
+    """Look a response up in the store; answer with `Session.hydrated`."""
+
+    handle: int
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Check a request and make its items ready; answer with `Session.prepared` or `Session.refused`."""
+
+    handle: int
+    items: Sequence[Item]
+    """What is new, as items."""
+    settings: ResponseCreate
+    """The effective settings without input and tools."""
+    tools: Tools
+    open_calls: frozenset[CallKey]
+    """Calls that the history leaves open."""
+    size: int
+    """Bytes of what is new; large ones are worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareAppend:
+    """Check appended items and make them ready; answer with `Session.append_prepared` or `Session.append_refused`."""
+
+    handle: int
+    ticket: int
+    items: Sequence[Item]
+    size: int
+    """Bytes of the items; large ones are worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPass:
+    """Start sampling; deliver by `Session.engine_output` and `Session.engine_ended` with `prompt.pass_id`."""
+
+    handle: int
+    prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class AbortPass:
+    """Free the engine."""
+
+    pass_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PausePass:
+    """Stop output: the client does not take it."""
+
+    pass_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePass:
+    """Let output flow again."""
+
+    pass_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunTool:
+    """Run a hosted tool; answer with `Session.tool_finished`."""
+
+    pass_id: int
+    call_id: str
+    name: str
+    arguments: str
+    tools: Tools
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTools:
+    """Stop the hosted tools of a pass."""
+
+    pass_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Store a response."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEnded:
+    """Report an ended response to metrics and logs."""
+
+    outcome: str
+    """`completed`, `incomplete`, `failed`, `cancelled` or `refused`."""
+    code: str
+    """Error code where it failed or was refused, else empty."""
+    model: str
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnded:
+    """Report the stage times of a pass to metrics."""
+
+    queued: float
+    pre_inference: float
+    first_token: float | None
+    inference: float
+    hosted_tools: float
+    client_wait: float
+    stalled: float
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the stream after what waits was sent."""
+
+    code: str
+    """Error code of the table; empty ends it with OK."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The answer to `Prepare`: the request is valid."""
+
+    model: str
+    """The resolved model."""
+    entries: tuple[Entry, ...]
+    """The new items, with their tokens counted."""
+    open_calls: frozenset[CallKey]
+    """Calls open after the new items; none that must be answered."""
+    turns: int
+    """Model turns that the new items replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The answer to `RunTool`."""
+
+    output: str
+    """What the model is told."""
+    failed: bool = False
+    server_label: str = "turnwire"
+    """Who ran it, for the item."""
+    tokens: int = 0
+    """Size of the output as the model will read it."""
+
+
+Effect = (
+    Hydrate
+    | Prepare
+    | PrepareAppend
+    | StartPass
+    | AbortPass
+    | PausePass
+    | ResumePass
+    | RunTool
+    | CancelTools
+    | Persist
+    | ResponseEnded
+    | PassEnded
+    | Close
+)
+"""One thing to do."""

@@ -1,0 +1,296 @@
+"""Pauses and ends of responses: what is committed, what is announced, what is let go.
+
+A state is listed before its `done` is queued, so that a request naming the response may follow within the same
+millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from turnwire.server.session.assembler import truncated
+from turnwire.server.session.context import Context
+from turnwire.server.session.deadlines import Deadline
+from turnwire.server.session.effects import PassEnded, Persist, ResponseEnded
+from turnwire.server.session.limits import seconds
+from turnwire.server.session.run import Run
+from turnwire.server.session.state import State, full_response
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.item_pb2 import Item
+from turnwire.v1.response_pb2 import (
+    DoneReason,
+    IncompleteDetails,
+    Response,
+    ResponseError,
+    ResponseStatus,
+    Verbosity,
+)
+from turnwire.v1.server_event_pb2 import (
+    OutputItemDone,
+    ResponseCreated,
+    ResponseDone,
+    ResponseInProgress,
+    ServerEvent,
+)
+from turnwire.v1.usage_pb2 import StageTimes
+
+_STATUS: dict[DoneReason.ValueType, ResponseStatus.ValueType] = {
+    DoneReason.DONE_REASON_TOOL_CALLS: ResponseStatus.RESPONSE_STATUS_IN_PROGRESS,
+    DoneReason.DONE_REASON_COMPLETED: ResponseStatus.RESPONSE_STATUS_COMPLETED,
+    DoneReason.DONE_REASON_INCOMPLETE: ResponseStatus.RESPONSE_STATUS_INCOMPLETE,
+    DoneReason.DONE_REASON_FAILED: ResponseStatus.RESPONSE_STATUS_FAILED,
+    DoneReason.DONE_REASON_CANCELLED: ResponseStatus.RESPONSE_STATUS_CANCELLED,
+}
+_OUTCOME: dict[DoneReason.ValueType, str] = {
+    DoneReason.DONE_REASON_COMPLETED: "completed",
+    DoneReason.DONE_REASON_INCOMPLETE: "incomplete",
+    DoneReason.DONE_REASON_FAILED: "failed",
+    DoneReason.DONE_REASON_CANCELLED: "cancelled",
+}
+
+
+class Endings:
+    """Announces, commits, pauses and ends responses."""
+
+    def __init__(self, context: Context) -> None:
+        """Takes what the session shares."""
+        self._context = context
+        self.on_end: Callable[[Run], None] = lambda run: None
+        """Hears of a response that ended, after everything about it was queued; frees its lane."""
+        self.on_abandon: Callable[[Run], None] = lambda run: None
+        """Hears of a response that ends while appends to it are being checked."""
+        self.on_hold_timeout: Callable[[Run], None] = lambda run: None
+        """Hears that a held response waited too long."""
+
+    def timeout(self, run: Run, name: str) -> float:
+        """Returns a time-out of a response in seconds: its own, capped by the server's."""
+        cap: float = getattr(self._context.limits, f"{name}_timeout")
+        timeouts = run.settings.timeouts
+        if timeouts.HasField(name):  # type: ignore[arg-type]
+            own = seconds(getattr(timeouts, name))
+            if own > 0:
+                return min(own, cap)
+        return cap
+
+    def created(self, run: Run) -> None:
+        """Announces a response, once."""
+        if run.created_sent:
+            return
+        run.created_sent = True
+        context = self._context
+        context.outbox.event(run.queue, self._created_event(run, duplicate=False), 256)
+        # A repeat concerns no response's own stream, so it travels outside it.
+        context.requests.settle(
+            run.request_id, lambda: context.outbox.answer(self._created_event(run, duplicate=True)), final=False
+        )
+        if run.verbosity == Verbosity.VERBOSITY_FULL:
+            context.outbox.event(run.queue, ServerEvent(in_progress=ResponseInProgress()), 16)
+        else:
+            context.outbox.skip(run.queue)
+
+    def _created_event(self, run: Run, *, duplicate: bool) -> ServerEvent:
+        response = Response(
+            id=run.id,
+            created_at=int(run.created_at),
+            status=ResponseStatus.RESPONSE_STATUS_IN_PROGRESS,
+            model=run.model,
+        )
+        if run.echo:
+            response = full_response(
+                run.id, run.created_at, response.status, run.model, run.settings, run.tools, [], None
+            )
+        return ServerEvent(
+            created=ResponseCreated(response=response, request_id=run.request_id, lane=run.lane, duplicate=duplicate)
+        )
+
+    def commit(self, run: Run, reason: DoneReason.ValueType, incomplete: IncompleteDetails | None = None) -> State:
+        """Lists the state that a response stands for now."""
+        context = self._context
+        completed = reason == DoneReason.DONE_REASON_COMPLETED
+        state = State(
+            id=run.id,
+            principal=context.config.principal,
+            lane=run.lane,
+            parent_id=run.previous_response_id,
+            model=run.model,
+            created_at=run.created_at,
+            completed_at=context.wall if completed else None,
+            status=_STATUS[reason],
+            settings=run.settings.SerializeToString(),
+            tools=run.tools,
+            transcript=run.transcript,
+            input=run.input,
+            output=tuple(run.output),
+            usage=run.tally.to_proto(),
+            context_tokens=run.context_tokens,
+            incomplete=incomplete,
+        )
+        context.retention.list(state)
+        if run.settings.store or not run.settings.HasField("store"):
+            context.effects.append(Persist(state))
+        return state
+
+    def pause(self, run: Run) -> None:
+        """Commits a checkpoint and announces that a held response waits for its client."""
+        context = self._context
+        self.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
+        run.clocks.paused = context.now
+        deadline = context.now + self.timeout(run, "hold")
+        run.set_deadline("hold", self._hold_deadline(run, deadline))
+        done = self._done(run, DoneReason.DONE_REASON_TOOL_CALLS)
+        done.awaiting_call_ids.extend(key.id for key in run.awaiting())
+        done.continuable = True
+        self._send_done(run, done)
+        self.report_pass(run)
+
+    def _hold_deadline(self, run: Run, when: float) -> Deadline:
+        return self._context.deadlines.at(when, lambda: self.on_hold_timeout(run))
+
+    def end(
+        self,
+        run: Run,
+        reason: DoneReason.ValueType,
+        *,
+        error: Error | None = None,
+        incomplete: IncompleteDetails | None = None,
+        void: list[str] | None = None,
+    ) -> None:
+        """Ends a response in phase ENDED: commits, announces, forgets."""
+        context = self._context
+        run.clear_deadlines()
+        self.on_abandon(run)
+        good = reason in (DoneReason.DONE_REASON_COMPLETED, DoneReason.DONE_REASON_INCOMPLETE)
+        if good:
+            self.commit(run, reason, incomplete)
+        elif run.previous_response_id:
+            context.retention.turn_failed(run.previous_response_id, run.lane)
+        self.created(run)
+        done = self._done(run, reason)
+        checkpoint = context.retention.find(run.id)
+        done.continuable = checkpoint is not None
+        if checkpoint is not None:
+            done.awaiting_call_ids.extend(key.id for key in sorted(checkpoint.transcript.open_calls))
+        done.void_call_ids.extend(void or ())
+        if error is not None:
+            done.error.CopyFrom(error)
+        if incomplete is not None:
+            done.incomplete_details.CopyFrom(incomplete)
+        if run.echo:
+            done.response.CopyFrom(self._full(run, reason, error, incomplete))
+        self._send_done(run, done)
+        context.remember(run.id, done)
+        context.requests.settle(run.request_id, lambda: self._repeat(run))
+        if run.passes and not (run.clocks.paused is not None and run.clocks.stopped is None):
+            self.report_pass(run)
+        context.effects.append(
+            ResponseEnded(
+                outcome=_OUTCOME[reason],
+                code=error.code if error is not None else "",
+                model=run.model,
+                input_tokens=run.tally.input,
+                cached_tokens=run.tally.cached,
+                output_tokens=run.tally.output,
+                passes=run.passes,
+            )
+        )
+        self.on_end(run)
+
+    def _repeat(self, run: Run) -> None:
+        """Answers a repeated create of a response that has ended."""
+        self._context.outbox.answer(self._created_event(run, duplicate=True))
+        self.repeat_done(run.id, run.request_id)
+
+    def repeat_done(self, response_id: str, request_id: str) -> None:
+        """Sends the outcome of an ended response once more, outside its own stream, if it is still known."""
+        done = self._context.ended.get(response_id)
+        if done is None:
+            return
+        again = ResponseDone()
+        again.CopyFrom(done)
+        again.response_id = response_id
+        again.request_id = request_id
+        self._context.outbox.answer(ServerEvent(done=again))
+
+    def _full(
+        self, run: Run, reason: DoneReason.ValueType, error: Error | None, incomplete: IncompleteDetails | None
+    ) -> Response:
+        return full_response(
+            run.id,
+            run.created_at,
+            _STATUS[reason],
+            run.model,
+            run.settings,
+            run.tools,
+            run.output,
+            run.tally.to_proto(),
+            completed_at=self._context.wall if reason == DoneReason.DONE_REASON_COMPLETED else None,
+            error=None if error is None else ResponseError(code=error.code, message=error.message),
+            incomplete=incomplete,
+        )
+
+    def _done(self, run: Run, reason: DoneReason.ValueType) -> ResponseDone:
+        return ResponseDone(
+            reason=reason,
+            pass_usage=run.pass_tally.to_proto(),
+            usage=run.tally.to_proto(),
+            times=self._times(run),
+            passes=run.passes,
+        )
+
+    def _send_done(self, run: Run, done: ResponseDone) -> None:
+        context = self._context
+        if run.verbosity == Verbosity.VERBOSITY_DONE:
+            self._add_output(run, done)
+        run.since_pause = len(run.output)
+        context.outbox.event(run.queue, ServerEvent(done=done), done.ByteSize())
+
+    def _add_output(self, run: Run, done: ResponseDone) -> None:
+        """Puts what is new into `done`; items that would make it too large go ahead of it one by one."""
+        limit = self._context.max_event_bytes
+        new = run.output[run.since_pause :]
+        if sum(len(entry.data) for entry in new) <= limit - 4096:
+            for entry in new:
+                done.output.add().MergeFromString(entry.data)
+            return
+        for index, entry in enumerate(new, start=run.since_pause):
+            item = Item.FromString(entry.data)
+            if len(entry.data) > limit - 64:
+                event = ServerEvent(output_item_truncated=truncated(item, index, len(entry.data)))
+            else:
+                event = ServerEvent(output_item_done=OutputItemDone(output_index=index, item=item))
+            self._context.outbox.event(run.queue, event, len(entry.data))
+
+    def _times(self, run: Run) -> StageTimes:
+        clocks = run.clocks
+        now = self._context.now
+        times = StageTimes(
+            queued=clocks.queued if run.passes <= 1 else 0.0,
+            pre_inference=(clocks.started if clocks.started is not None else now) - clocks.begun,
+            hosted_tools=clocks.hosted,
+            client_wait=clocks.client_wait,
+            stalled=clocks.stalled,
+        )
+        if clocks.started is not None:
+            stopped = clocks.stopped if clocks.stopped is not None else now
+            times.inference = max(0.0, stopped - clocks.started - clocks.stalled)
+            if clocks.first_token is not None:
+                times.first_token = clocks.first_token - clocks.started
+            if clocks.stopped is not None:
+                times.post_inference = max(0.0, now - clocks.stopped - clocks.hosted)
+        return times
+
+    def report_pass(self, run: Run) -> None:
+        """Reports where the time of the pass went."""
+        times = self._times(run)
+        run.clocks.hosted = 0.0
+        self._context.effects.append(
+            PassEnded(
+                queued=times.queued,
+                pre_inference=times.pre_inference,
+                first_token=times.first_token if times.HasField("first_token") else None,
+                inference=times.inference,
+                hosted_tools=times.hosted_tools,
+                client_wait=times.client_wait,
+                stalled=times.stalled,
+            )
+        )

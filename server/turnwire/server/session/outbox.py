@@ -1,0 +1,309 @@
+"""What waits to be sent: one queue per response, one for answers, filled by events and emptied by batches.
+
+Text is kept as small mutable rows, not messages: a message is built only when a batch takes it (measured: 2.9 µs a token
+with an object per event, under 1 µs this way). Batches are filled by deficit round-robin over responses, so that a quiet
+lane never waits behind a flooding one for more than a quantum.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from typing import Final
+
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+from turnwire.v1.responses_service_pb2 import ConnectResponse
+from turnwire.v1.server_event_pb2 import ServerEvent
+
+QUANTUM: Final = 4 * 1024
+"""Bytes that one response may put into a batch before the next one's turn."""
+ROW_OVERHEAD: Final = 24
+"""Wire bytes of a delta beside its text, as an estimate for filling batches."""
+MERGE_LIMIT: Final = 4 * 1024
+"""Largest text that waiting deltas are joined to."""
+
+
+class Delta(enum.IntEnum):
+    """The kinds of text rows."""
+
+    TEXT = 0
+    REASONING = 1
+    SUMMARY = 2
+    REFUSAL = 3
+    ARGUMENTS = 4
+    CUSTOM_INPUT = 5
+
+
+class Row:
+    """A piece of text that waits."""
+
+    __slots__ = ("content_index", "kind", "output_index", "sequence", "text")
+
+    def __init__(self, sequence: int, kind: Delta, output_index: int, content_index: int, text: str) -> None:
+        """Takes the place of the text in the response."""
+        self.sequence = sequence
+        self.kind = kind
+        self.output_index = output_index
+        self.content_index = content_index
+        self.text = text
+
+
+class Queue:
+    """What waits for one response, in order."""
+
+    __slots__ = ("active", "bytes", "credit", "deficit", "handle", "items", "sequence", "unconsumed")
+
+    def __init__(self, handle: int, credit: int) -> None:
+        """Takes the response's handle and its credit in bytes, 0 for none."""
+        self.handle = handle
+        self.credit = credit
+        self.items: deque[Row | ServerEvent] = deque()
+        self.bytes = 0
+        """Estimated bytes waiting."""
+        self.unconsumed = 0
+        """Bytes sent that the application has not consumed."""
+        self.deficit = 0
+        self.sequence = 0
+        """The next sequence number."""
+        self.active = False
+        """Whether the queue is in the ring."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the response is as far ahead of its reader as it may be."""
+        return self.credit > 0 and self.unconsumed >= self.credit
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first item may be sent; `done` and other exempt events may at any time."""
+        if not self.items:
+            return False
+        return not self.blocked or exempt(self.items[0])
+
+
+_EXEMPT: Final = frozenset({"created", "done", "appended", "in_progress"})
+
+
+def exempt(item: Row | ServerEvent) -> bool:
+    """Whether an item is sent without credit: it ends waiting or is small and bounded."""
+    return isinstance(item, ServerEvent) and item.WhichOneof("event") in _EXEMPT
+
+
+class Outbox:
+    """All that waits to be sent in a session."""
+
+    def __init__(self, merge: bool) -> None:
+        """Takes whether adjacent text that waits is joined (where a batch window asked for it)."""
+        self.merge = merge
+        self.control: deque[ServerEvent] = deque()
+        self._ring: deque[Queue] = deque()
+        self._next_event_id = 1
+        self._session_credit = 0
+        self._unacked: deque[tuple[int, int]] = deque()
+        self.outstanding = 0
+        """Bytes of batches sent and not acknowledged."""
+        self.urgent = False
+        """Whether something waits that the batch window must not delay."""
+
+    def set_session_credit(self, credit: int) -> None:
+        """Sets how many bytes may be on their way; 0 for no bound."""
+        self._session_credit = credit
+
+    @property
+    def last_event_id(self) -> int:
+        """The last event id that was given out."""
+        return self._next_event_id - 1
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something waits that only the client's reading or acknowledging can move; what waits for a response's
+        own credit is not meant."""
+        return bool(self.control or self._ring)
+
+    @property
+    def sendable(self) -> bool:
+        """Whether a batch can be taken right now."""
+        return bool(self.control) or (self.has_credit and bool(self._ring))
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether the session may send more than answers."""
+        return self._session_credit == 0 or self.outstanding < self._session_credit
+
+    def answer(self, event: ServerEvent) -> None:
+        """Queues an answer that concerns no response's order; exempt from credit."""
+        self.control.append(event)
+        self.urgent = True
+
+    def event(self, queue: Queue, event: ServerEvent, size: int, *, urgent: bool = True) -> None:
+        """Queues an event of a response; gives it its sequence number."""
+        event.response = queue.handle
+        event.sequence_number = queue.sequence
+        queue.sequence += 1
+        queue.items.append(event)
+        queue.bytes += size
+        if urgent:
+            self.urgent = True
+        if not queue.active:
+            self._activate(queue)
+
+    def skip(self, queue: Queue, events: int = 1) -> None:
+        """Counts events of the full stream that this verbosity does not send."""
+        queue.sequence += events
+
+    def text(self, queue: Queue, kind: Delta, output_index: int, content_index: int, text: str) -> None:
+        """Queues a piece of text; the hot path of the server."""
+        items = queue.items
+        if self.merge and items:
+            last = items[-1]
+            # Joined text takes no number of its own, so the numbers stay without a gap.
+            if (
+                isinstance(last, Row)
+                and last.kind == kind
+                and last.output_index == output_index
+                and last.content_index == content_index
+                and len(last.text) < MERGE_LIMIT
+            ):
+                last.text += text
+                queue.bytes += len(text)
+                return
+        items.append(Row(queue.sequence, kind, output_index, content_index, text))
+        queue.sequence += 1
+        queue.bytes += len(text) + ROW_OVERHEAD
+        if not queue.active:
+            self._activate(queue)
+
+    def _activate(self, queue: Queue) -> None:
+        if queue.ready:
+            queue.active = True
+            queue.deficit = 0
+            self._ring.append(queue)
+
+    def consumed(self, queue: Queue, size: int) -> None:
+        """Takes credit that the application returned."""
+        queue.unconsumed = max(0, queue.unconsumed - size)
+        if not queue.active:
+            self._activate(queue)
+
+    def acknowledged(self, last_event_id: int) -> bool:
+        """Takes an acknowledgement; returns False for ids that were not sent."""
+        if last_event_id >= self._next_event_id:
+            return False
+        while self._unacked and self._unacked[0][0] <= last_event_id:
+            self.outstanding -= self._unacked.popleft()[1]
+        return True
+
+    def sent(self, size: int) -> None:
+        """Hears the wire size of the batch that `pull` gave last."""
+        if self._session_credit:
+            self._unacked.append((self._next_event_id - 1, size))
+            self.outstanding += size
+
+    def pull(self, batch: ConnectResponse, max_bytes: int) -> list[Queue]:
+        """Moves what is ready into a batch, at least one event if any is.
+
+        Args:
+            batch: An empty message to fill; stays empty when nothing may be sent.
+            max_bytes: Estimated size at which the batch is full.
+
+        Returns:
+            The queues that gave something, so that their engines can go on.
+        """
+        batch.first_event_id = self._next_event_id
+        events = batch.events
+        size = 0
+        control = self.control
+        while control and size < max_bytes:
+            event = control.popleft()
+            size += event.ByteSize()
+            events.append(event)
+        drained: list[Queue] = []
+        if self.has_credit:
+            ring = self._ring
+            while ring and size < max_bytes:
+                queue = ring[0]
+                queue.deficit += QUANTUM
+                taken = self._take(queue, events, max_bytes - size)
+                size += taken
+                drained.append(queue)
+                if queue.ready:
+                    ring.rotate(-1)
+                else:
+                    queue.active = False
+                    ring.popleft()
+        self._next_event_id += len(events)
+        if not control:
+            self.urgent = False
+        return drained
+
+    def _take(self, queue: Queue, events: RepeatedCompositeFieldContainer[ServerEvent], room: int) -> int:
+        items = queue.items
+        handle = queue.handle
+        counted = queue.credit > 0
+        taken = 0
+        while items and taken < room and taken < queue.deficit:
+            item = items[0]
+            if counted and queue.unconsumed >= queue.credit and not exempt(item):
+                break
+            items.popleft()
+            if isinstance(item, Row):
+                event = events.add()
+                event.response = handle
+                event.sequence_number = item.sequence
+                _FILL[item.kind](event, item)
+                size = len(item.text) + ROW_OVERHEAD
+                if counted:
+                    queue.unconsumed += event.ByteSize()
+            else:
+                events.append(item)
+                size = item.ByteSize()
+                if counted and not exempt(item):
+                    queue.unconsumed += size
+            taken += size
+        queue.deficit = max(0, queue.deficit - taken) if items else 0
+        queue.bytes = max(0, queue.bytes - taken) if items else 0
+        return taken
+
+
+def _fill_text(event: ServerEvent, row: Row) -> None:
+    delta = event.output_text_delta
+    delta.output_index = row.output_index
+    delta.content_index = row.content_index
+    delta.delta = row.text
+
+
+def _fill_reasoning(event: ServerEvent, row: Row) -> None:
+    delta = event.reasoning_text_delta
+    delta.output_index = row.output_index
+    delta.content_index = row.content_index
+    delta.delta = row.text
+
+
+def _fill_summary(event: ServerEvent, row: Row) -> None:
+    delta = event.reasoning_summary_text_delta
+    delta.output_index = row.output_index
+    delta.summary_index = row.content_index
+    delta.delta = row.text
+
+
+def _fill_refusal(event: ServerEvent, row: Row) -> None:
+    delta = event.refusal_delta
+    delta.output_index = row.output_index
+    delta.content_index = row.content_index
+    delta.delta = row.text
+
+
+def _fill_arguments(event: ServerEvent, row: Row) -> None:
+    delta = event.function_call_arguments_delta
+    delta.output_index = row.output_index
+    delta.delta = row.text
+
+
+def _fill_custom(event: ServerEvent, row: Row) -> None:
+    delta = event.custom_tool_call_input_delta
+    delta.output_index = row.output_index
+    delta.delta = row.text
+
+
+_FILL: Final = (_fill_text, _fill_reasoning, _fill_summary, _fill_refusal, _fill_arguments, _fill_custom)

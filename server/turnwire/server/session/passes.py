@@ -1,0 +1,342 @@
+"""Passes of a response: from a prompt in the engine's hands to the next pause or the end.
+
+A pass ends in one of four ways: nothing is called (the response completes), hosted tools are called (they run, then the
+next pass begins), client tools are called (the response pauses if it is held, else completes), or the output was cut.
+Hosted tools run from the moment their arguments are complete, and are reported before the pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from turnwire.server.session.assembler import Assembler
+from turnwire.server.session.calls import CallKey, opened_by
+from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishReason
+from turnwire.server.session.context import Context
+from turnwire.server.session.effects import (
+    AbortPass,
+    CancelTools,
+    PausePass,
+    ResumePass,
+    RunTool,
+    StartPass,
+    ToolResult,
+)
+from turnwire.server.session.endings import Endings
+from turnwire.server.session.prompt import Prompt
+from turnwire.server.session.run import HostedCall, Run, Tally
+from turnwire.server.session.states import Fact, Phase
+from turnwire.server.session.transcript import Entry, Origin
+from turnwire.v1 import ids
+from turnwire.v1.errors import make_error
+from turnwire.v1.item_pb2 import Item, ItemStatus, McpCall
+from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails
+from turnwire.v1.server_event_pb2 import ItemProgress, McpCallArgumentsDelta, McpCallArgumentsDone, ServerEvent
+
+_ID_PREFIXES = {
+    "message": ids.MESSAGE,
+    "reasoning": ids.REASONING,
+    "function": ids.FUNCTION_CALL,
+    "custom": ids.CUSTOM_CALL,
+    "hosted": ids.HOSTED_CALL,
+}
+
+
+class _RunListener:
+    """Files what a run's assembler finishes."""
+
+    def __init__(self, context: Context, run: Run) -> None:
+        self._context = context
+        self._run = run
+
+    def new_item_id(self, kind: str) -> str:
+        return self._context.new_id(_ID_PREFIXES[kind])
+
+    def new_call_id(self, wished: str) -> str:
+        run = self._run
+        taken = {key.id for key in run.transcript.open_calls}
+        taken.update(key.id for key in run.pass_calls)
+        taken.update(run.hosted)
+        if 0 < len(wished) <= 64 and wished not in taken:
+            return wished
+        return self._context.new_id(ids.CALL)
+
+    def item_done(self, item: Item, data: bytes, tokens: int) -> None:
+        run = self._run
+        origin = Origin.HOSTED if item.WhichOneof("kind") == "mcp_call" else Origin.MODEL
+        entry = Entry(data, origin, tokens)
+        run.pass_entries.append(entry)
+        run.output.append(entry)
+        call = opened_by(item)
+        if call is not None:
+            run.pass_calls.append(call)
+
+    def hosted_call(self, call_id: str, name: str, arguments: str, tokens: int) -> None:
+        run = self._run
+        call = HostedCall(call_id, self.new_item_id("hosted"), name, arguments, tokens)
+        run.hosted[call_id] = call
+        run.hosted_count += 1
+        if run.settings.HasField("max_tool_calls") and run.hosted_count > run.settings.max_tool_calls:
+            limit = run.settings.max_tool_calls
+            call.result = ToolResult(f"The limit of {limit} tool calls was reached; answer without it.", failed=True)
+            return
+        self._context.effects.append(RunTool(run.pass_id, call_id, name, arguments, run.tools))
+
+    def is_hosted(self, name: str) -> bool:
+        return name in self._run.tools.hosted
+
+
+class Passes:
+    """Carries responses through their passes."""
+
+    def __init__(self, context: Context, endings: Endings) -> None:
+        """Takes what the session shares and who ends responses."""
+        self._context = context
+        self._endings = endings
+        self.on_pause: Callable[[Run], None] = lambda run: None
+        """Hears of a response that paused; its lane may have a create waiting that continues from it."""
+
+    def begin(self, run: Run) -> None:
+        """Begins the next pass of a response in phase SAMPLING."""
+        context = self._context
+        run.pass_id = next(context.pass_ids)
+        context.by_pass[run.pass_id] = run
+        run.pass_live = False
+        run.engine_paused = False
+        run.pass_calls.clear()
+        run.answered.clear()
+        run.hosted.clear()
+        clocks = run.clocks
+        clocks.started = clocks.first_token = clocks.stopped = clocks.paused = clocks.stall_began = None
+        clocks.stalled = 0.0
+        if run.assembler is None:
+            run.assembler = Assembler(
+                context.outbox, run.queue, run.verbosity, context.max_event_bytes, _RunListener(context, run)
+            )
+        run.assembler.output_index = len(run.output)
+        self._start(run)
+
+    def _start(self, run: Run) -> None:
+        context = self._context
+        run.clocks.started = context.now
+        run.pass_live = True
+        run.passes += 1
+        prompt = Prompt(
+            pass_id=run.pass_id,
+            response_id=run.id,
+            model=run.model,
+            settings=run.settings,
+            tools=run.tools,
+            transcript=run.transcript,
+            turn=run.transcript.turns,
+            input_tokens=run.transcript.tokens,
+            cached_tokens=run.context_tokens,
+        )
+        run.set_deadline(
+            "first_token", context.deadlines.at(context.now + self._first_token_timeout(run), self._late(run))
+        )
+        context.effects.append(StartPass(run.handle, prompt))
+
+    def _first_token_timeout(self, run: Run) -> float:
+        return self._endings.timeout(run, "first_token")
+
+    def _late(self, run: Run) -> Callable[[], None]:
+        def expire() -> None:
+            message = "The model did not start to answer in time."
+            self.fail(run, Fact.TIMED_OUT, EngineFailure("first_token_timeout", message))
+
+        return expire
+
+    def output(self, pass_id: int, chunks: Sequence[Chunk]) -> None:
+        """Takes output of the engine; of a dead pass it is dropped."""
+        run = self._context.by_pass.get(pass_id)
+        if run is None or run.assembler is None:
+            return
+        if run.clocks.first_token is None:
+            run.clocks.first_token = self._context.now
+            run.set_deadline("first_token", None)
+            self._context.outbox.urgent = True
+        run.assembler.feed(chunks)
+        queue = run.queue
+        if not run.engine_paused and (queue.blocked or queue.bytes >= self._context.limits.queue_high_water):
+            run.engine_paused = True
+            run.clocks.stall_began = self._context.now
+            self._context.effects.append(PausePass(pass_id))
+
+    def relieve(self, run: Run) -> None:
+        """Lets an engine go on whose output is taken again."""
+        if (
+            run.engine_paused
+            and run.pass_live
+            and not run.queue.blocked
+            and run.queue.bytes <= self._context.limits.queue_low_water
+        ):
+            run.engine_paused = False
+            self._end_stall(run)
+            self._context.effects.append(ResumePass(run.pass_id))
+
+    def _end_stall(self, run: Run) -> None:
+        clocks = run.clocks
+        if clocks.stall_began is not None:
+            clocks.stalled += self._context.now - clocks.stall_began
+            clocks.stall_began = None
+
+    def ended(self, pass_id: int, outcome: Finish | EngineFailure) -> None:
+        """Takes the end of a pass as the engine saw it."""
+        run = self._context.by_pass.get(pass_id)
+        if run is None:
+            return
+        run.pass_live = False
+        run.clocks.stopped = self._context.now
+        self._end_stall(run)
+        run.set_deadline("first_token", None)
+        if isinstance(outcome, EngineFailure):
+            self.fail(run, Fact.FAILED, outcome)
+            return
+        assert run.assembler is not None
+        whole = outcome.reason is FinishReason.STOP
+        run.assembler.finish(complete=whole)
+        usage = outcome.usage
+        tally = Tally(
+            usage.input_tokens or run.transcript.tokens,
+            min(usage.cached_tokens, usage.input_tokens or run.transcript.tokens),
+            usage.output_tokens,
+            usage.reasoning_tokens,
+        )
+        run.tally.add(tally)
+        run.pass_tally = tally
+        run.context_tokens = tally.input + tally.output
+        if not whole:
+            self._drop_tools(run)
+            reason = "max_output_tokens" if outcome.reason is FinishReason.LENGTH else "content_filter"
+            self._commit_pass(run)
+            run.move(Fact.STOPPED, Phase.ENDED)
+            self._endings.end(run, DoneReason.DONE_REASON_INCOMPLETE, incomplete=IncompleteDetails(reason=reason))
+            return
+        if run.hosted:
+            run.move(Fact.STOPPED, Phase.TOOLS)
+            self._flush_hosted(run)
+        else:
+            self._settle(run, Fact.STOPPED)
+
+    def tool_finished(self, pass_id: int, call_id: str, result: ToolResult) -> None:
+        """Takes the outcome of a hosted tool; of a dead pass it is dropped."""
+        run = self._context.by_pass.get(pass_id)
+        if run is None:
+            return
+        call = run.hosted.get(call_id)
+        if call is None or call.result is not None:
+            return
+        call.result = result
+        if run.phase is Phase.TOOLS:
+            self._flush_hosted(run)
+
+    def _flush_hosted(self, run: Run) -> None:
+        """Reports hosted calls in the order they were made, as far as their tools have finished."""
+        assembler = run.assembler
+        assert assembler is not None
+        for call in list(run.hosted.values()):
+            index = assembler.output_index
+            if not call.announced:
+                call.announced = True
+                assembler.announce(_hosted_item(call, ItemStatus.ITEM_STATUS_IN_PROGRESS))
+                delta = McpCallArgumentsDelta(output_index=index, delta=call.arguments)
+                assembler.emit_full(ServerEvent(mcp_call_arguments_delta=delta))
+                done = McpCallArgumentsDone(output_index=index, arguments=call.arguments)
+                assembler.emit_full(ServerEvent(mcp_call_arguments_done=done))
+                assembler.emit_full(ServerEvent(mcp_call_in_progress=ItemProgress(output_index=index)))
+            if call.result is None:
+                return
+            progress = ItemProgress(output_index=index)
+            if call.result.failed:
+                assembler.emit_full(ServerEvent(mcp_call_failed=progress))
+                status = ItemStatus.ITEM_STATUS_FAILED
+            else:
+                assembler.emit_full(ServerEvent(mcp_call_completed=progress))
+                status = ItemStatus.ITEM_STATUS_COMPLETED
+            assembler.deliver(_hosted_item(call, status), call.tokens + call.result.tokens)
+            del run.hosted[call.call_id]
+        clocks = run.clocks
+        assert clocks.stopped is not None
+        clocks.hosted = self._context.now - clocks.stopped
+        self._settle(run, Fact.TOOLS_FINISHED, tools_ran=True)
+
+    def _settle(self, run: Run, fact: Fact, *, tools_ran: bool = False) -> None:
+        """Decides what follows a pass whose hosted tools have finished."""
+        missing = [key for key in run.pass_calls if key not in run.answered]
+        called = bool(run.pass_calls)
+        if (called and not missing) or (tools_ran and not called):
+            self._commit_pass(run)
+            run.move(fact, Phase.SAMPLING)
+            self._endings.report_pass(run)
+            run.clocks.begun = self._context.now
+            run.clocks.client_wait = 0.0
+            self.begin(run)
+        elif missing and run.hold:
+            self._commit_pass(run)
+            run.move(fact, Phase.PAUSED)
+            self._endings.pause(run)
+            self.on_pause(run)
+        else:
+            self._commit_pass(run)
+            run.move(fact, Phase.ENDED)
+            self._endings.end(run, DoneReason.DONE_REASON_COMPLETED)
+
+    def _commit_pass(self, run: Run) -> None:
+        """Moves what the pass brought, and what was appended meanwhile, into the transcript."""
+        still_open = run.transcript.open_calls.union(key for key in run.pass_calls if key not in run.answered)
+        entries = [*run.pass_entries, *run.early]
+        run.output.extend(run.early)
+        run.pass_entries.clear()
+        run.early.clear()
+        run.transcript = run.transcript.extend(entries, still_open, turns=1)
+        self._context.by_pass.pop(run.pass_id, None)
+
+    def fail(self, run: Run, fact: Fact, failure: EngineFailure) -> None:
+        """Ends a response whose engine or deadline gave up on it."""
+        self.drop(run)
+        run.move(fact, Phase.ENDED)
+        error = make_error(failure.code, failure.message, retry_after=failure.retry_after)
+        self._endings.end(run, DoneReason.DONE_REASON_FAILED, error=error)
+
+    def drop(self, run: Run) -> list[CallKey]:
+        """Frees the engine and the tools of the current pass and forgets what it brought.
+
+        Returns:
+            The calls whose outputs will not be taken any more.
+        """
+        context = self._context
+        if context.by_pass.pop(run.pass_id, None) is not None and run.pass_live:
+            run.pass_live = False
+            context.effects.append(AbortPass(run.pass_id))
+        self._end_stall(run)
+        self._drop_tools(run)
+        void = run.awaiting()
+        lost = len(run.pass_entries)
+        if lost:
+            del run.output[len(run.output) - lost :]
+        run.pass_entries.clear()
+        run.early.clear()
+        if run.phase is not Phase.PAUSED:
+            run.pass_calls.clear()
+        return void
+
+    def _drop_tools(self, run: Run) -> None:
+        if any(call.result is None for call in run.hosted.values()):
+            self._context.effects.append(CancelTools(run.pass_id))
+        run.hosted.clear()
+
+
+def _hosted_item(call: HostedCall, status: ItemStatus.ValueType) -> Item:
+    result = call.result
+    return Item(
+        mcp_call=McpCall(
+            id=call.item_id,
+            server_label=result.server_label if result else "turnwire",
+            name=call.name,
+            arguments=call.arguments,
+            output=result.output if result and not result.failed else None,
+            error=result.output if result and result.failed else None,
+            status=status,
+        )
+    )

@@ -1,0 +1,180 @@
+"""Which responses can be continued from, and what keeping them costs.
+
+Addressable and retained differ: an id can be unlisted, so that look-ups say not found, while descendants keep its items
+in memory. Bytes are counted once however many states share them, by counting who holds each one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+from turnwire.server.session.state import State
+from turnwire.server.session.transcript import Transcript
+
+
+class Retention(Protocol):
+    """The rule by which responses stay addressable."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by listed states, shared history counted once."""
+        ...
+
+    def __len__(self) -> int:
+        """Counts the addressable responses."""
+        ...
+
+    def find(self, response_id: str) -> State | None:
+        """Looks an id up."""
+        ...
+
+    def list(self, state: State) -> None:
+        """Makes a state addressable, or replaces an earlier checkpoint of the same response."""
+        ...
+
+    def turn_failed(self, parent_id: str, lane: str) -> None:
+        """Hears that a continuation of `parent_id` in `lane` failed."""
+        ...
+
+
+class SharedBytes:
+    """Counts bytes of transcripts that share segments."""
+
+    def __init__(self) -> None:
+        """Starts at zero."""
+        self.total = 0
+        self._holders: dict[int, int] = {}
+
+    def hold(self, transcript: Transcript) -> None:
+        """Counts one more holder; costs the segments that nobody held before."""
+        node: Transcript | None = transcript
+        while node is not None:
+            holders = self._holders.get(id(node), 0)
+            self._holders[id(node)] = holders + 1
+            if holders:
+                return
+            self.total += node.own_bytes
+            node = node.parent
+
+    def release(self, transcript: Transcript) -> None:
+        """Counts one holder less; costs the segments that nobody holds any more."""
+        node: Transcript | None = transcript
+        while node is not None:
+            holders = self._holders[id(node)] - 1
+            if holders:
+                self._holders[id(node)] = holders
+                return
+            del self._holders[id(node)]
+            self.total -= node.own_bytes
+            node = node.parent
+
+
+class Tree:
+    """Keeps every response until a limit is reached: the rule of gRPC sessions.
+
+    Over a limit, the oldest response that has a listed descendant goes first (its chain goes on from there), then the
+    oldest that nobody uses. What is running, held, queued or in use as a parent is never unlisted.
+    """
+
+    def __init__(self, max_responses: int, max_bytes: int, in_use: Callable[[str], bool]) -> None:
+        """Takes the limits and a test for ids that must stay."""
+        self._max_responses = max_responses
+        self._max_bytes = max_bytes
+        self._in_use = in_use
+        self._states: OrderedDict[str, State] = OrderedDict()
+        self._parents: OrderedDict[str, None] = OrderedDict()
+        self._shared = SharedBytes()
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by listed states, shared history counted once."""
+        return self._shared.total
+
+    def __len__(self) -> int:
+        """Counts the addressable responses."""
+        return len(self._states)
+
+    def find(self, response_id: str) -> State | None:
+        """Looks an id up."""
+        return self._states.get(response_id)
+
+    def list(self, state: State) -> None:
+        """Makes a state addressable, or replaces an earlier checkpoint of the same response."""
+        self._shared.hold(state.transcript)
+        earlier = self._states.pop(state.id, None)
+        if earlier is not None:
+            self._shared.release(earlier.transcript)
+        self._states[state.id] = state
+        if state.parent_id in self._states:
+            self._parents[state.parent_id] = None
+        self._trim(keep=state.id)
+
+    def turn_failed(self, parent_id: str, lane: str) -> None:
+        """Keeps the parent: a failed continuation costs nobody their history."""
+
+    def _trim(self, keep: str) -> None:
+        while len(self._states) > self._max_responses or self._shared.total > self._max_bytes:
+            victim = self._victim(keep)
+            if victim is None:
+                return
+            state = self._states.pop(victim)
+            self._parents.pop(victim, None)
+            self._shared.release(state.transcript)
+
+    def _victim(self, keep: str) -> str | None:
+        for candidates in (self._parents, self._states):
+            for response_id in candidates:
+                if response_id != keep and not self._in_use(response_id):
+                    return response_id
+        return None
+
+
+class LatestPerLane:
+    """Keeps the most recent response of each lane: the public API's rule for WebSocket connections.
+
+    A continuation that fails in its parent's own lane unlists the parent, so that a blind retry is told to resend; a
+    fork into another lane that fails leaves it in place.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        """Takes the limit on bytes; the number of lanes bounds the rest."""
+        self._max_bytes = max_bytes
+        self._lanes: OrderedDict[str, State] = OrderedDict()
+        self._ids: dict[str, str] = {}
+        self._shared = SharedBytes()
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by listed states, shared history counted once."""
+        return self._shared.total
+
+    def __len__(self) -> int:
+        """Counts the addressable responses."""
+        return len(self._lanes)
+
+    def find(self, response_id: str) -> State | None:
+        """Looks an id up."""
+        lane = self._ids.get(response_id)
+        return None if lane is None else self._lanes[lane]
+
+    def list(self, state: State) -> None:
+        """Makes a state its lane's latest."""
+        self._shared.hold(state.transcript)
+        self._drop(state.lane)
+        self._lanes[state.lane] = state
+        self._ids[state.id] = state.lane
+        while self._shared.total > self._max_bytes and len(self._lanes) > 1:
+            self._drop(next(iter(self._lanes)))
+
+    def turn_failed(self, parent_id: str, lane: str) -> None:
+        """Unlists the parent if it is the latest of the lane in which its continuation failed."""
+        if self._ids.get(parent_id) == lane:
+            self._drop(lane)
+
+    def _drop(self, lane: str) -> None:
+        state = self._lanes.pop(lane, None)
+        if state is not None:
+            del self._ids[state.id]
+            self._shared.release(state.transcript)

@@ -1,0 +1,176 @@
+"""A response at work: its request, its phase, and what it has said so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from turnwire.server.session.calls import CallKey
+from turnwire.server.session.deadlines import Deadline
+from turnwire.server.session.effects import ToolResult
+from turnwire.server.session.outbox import Queue
+from turnwire.server.session.states import Fact, Phase, advance
+from turnwire.server.session.toolsets import NO_TOOLS, Tools
+from turnwire.server.session.transcript import EMPTY, Entry, Transcript
+from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.response_pb2 import ResponseCreate, Verbosity
+from turnwire.v1.usage_pb2 import InputTokensDetails, OutputTokensDetails, Usage
+
+if TYPE_CHECKING:
+    from turnwire.server.session.assembler import Assembler
+    from turnwire.server.session.state import State
+
+
+@dataclass(slots=True)
+class HostedCall:
+    """A call of a hosted tool within a pass."""
+
+    call_id: str
+    item_id: str
+    name: str
+    arguments: str
+    tokens: int
+    announced: bool = False
+    result: ToolResult | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Token counts, of a pass or of a response."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Adds another tally."""
+        self.input += other.input
+        self.cached += other.cached
+        self.output += other.output
+        self.reasoning += other.reasoning
+
+    def to_proto(self) -> Usage:
+        """Returns the public form."""
+        return Usage(
+            input_tokens=self.input,
+            input_tokens_details=InputTokensDetails(cached_tokens=self.cached),
+            output_tokens=self.output,
+            output_tokens_details=OutputTokensDetails(reasoning_tokens=self.reasoning),
+            total_tokens=self.input + self.output,
+        )
+
+
+@dataclass(slots=True)
+class Clocks:
+    """Moments of a response, on the session's clock; None where they have not come."""
+
+    accepted: float
+    begun: float
+    """When work on the current pass began: admission, or the last missing append."""
+    queued: float = 0.0
+    started: float | None = None
+    """When the prompt was handed to the engine."""
+    first_token: float | None = None
+    stopped: float | None = None
+    """When sampling ended."""
+    paused: float | None = None
+    client_wait: float = 0.0
+    hosted: float = 0.0
+    stall_began: float | None = None
+    stalled: float = 0.0
+
+
+@dataclass(slots=True)
+class Appending:
+    """An append, or a steer, that is being checked."""
+
+    ticket: int
+    request: ConnectRequest
+    digest: bytes
+
+
+@dataclass(slots=True)
+class Run:
+    """One response at work. Mutable; owned by the session that made it."""
+
+    handle: int
+    id: str
+    lane: str
+    request: ConnectRequest | None
+    """The request until it was prepared; dropped then, since it may hold megabytes."""
+    request_id: str
+    previous_response_id: str
+    verbosity: Verbosity.ValueType
+    hold: bool
+    generate: bool
+    echo: bool
+    queue: Queue
+    clocks: Clocks
+    phase: Phase = Phase.QUEUED
+    parent: State | None = None
+    settings: ResponseCreate = field(default_factory=ResponseCreate)
+    tools: Tools = NO_TOOLS
+    model: str = ""
+    transcript: Transcript = EMPTY
+    """Everything that the next pass, or a continuation, starts from."""
+    input: tuple[Entry, ...] = ()
+    output: list[Entry] = field(default_factory=list[Entry])
+    since_pause: int = 0
+    """How many entries of `output` were reported by earlier pauses."""
+    pass_entries: list[Entry] = field(default_factory=list[Entry])
+    """What the current pass has finished."""
+    pass_calls: list[CallKey] = field(default_factory=list[CallKey])
+    """Client calls that the current pass has finished, in order."""
+    early: list[Entry] = field(default_factory=list[Entry])
+    """Accepted while the current pass ran; they follow its items."""
+    answered: set[CallKey] = field(default_factory=set[CallKey])
+    """Calls that `early` answers."""
+    appends: list[bytes] = field(default_factory=list[bytes])
+    """Hashes of the accepted appends, by index."""
+    hosted: dict[str, HostedCall] = field(default_factory=dict[str, HostedCall])
+    hosted_count: int = 0
+    assembler: Assembler | None = None
+    pass_id: int = 0
+    """The current pass; results of any other are dropped."""
+    pass_live: bool = False
+    """Whether the engine works for it."""
+    engine_paused: bool = False
+    passes: int = 0
+    context_tokens: int = 0
+    """Tokens that the engine has seen of this chain."""
+    tally: Tally = field(default_factory=Tally)
+    created_sent: bool = False
+    deadlines: dict[str, Deadline] = field(default_factory=dict[str, Deadline])
+    created_at: float = 0.0
+    """Seconds since 1970-01-01 UTC."""
+    pass_tally: Tally = field(default_factory=Tally)
+    """Of the pass that ended last."""
+    inbox: deque[Appending] = field(default_factory=deque[Appending])
+    """Appends and steers that are being checked, in order of arrival."""
+
+    def move(self, fact: Fact, to: Phase) -> None:
+        """Changes the phase by the table."""
+        self.phase = advance(self.phase, fact, to)
+
+    def awaiting(self) -> list[CallKey]:
+        """Returns the client calls without an output, in the order they were made."""
+        if self.phase is Phase.PAUSED:
+            order = {key: n for n, key in enumerate(self.pass_calls)}
+            return sorted(self.transcript.open_calls, key=lambda key: order.get(key, len(order)))
+        return [key for key in self.pass_calls if key not in self.answered]
+
+    def set_deadline(self, name: str, deadline: Deadline | None) -> None:
+        """Replaces one of the response's deadlines; None cancels it."""
+        earlier = self.deadlines.pop(name, None)
+        if earlier is not None:
+            earlier.cancel()
+        if deadline is not None:
+            self.deadlines[name] = deadline
+
+    def clear_deadlines(self) -> None:
+        """Cancels all deadlines of the response."""
+        for deadline in self.deadlines.values():
+            deadline.cancel()
+        self.deadlines.clear()

@@ -1,0 +1,411 @@
+"""One session: facts in, effects and batches out.
+
+Above it stand the runtime, which carries out effects and reports facts, and the doors, which move batches. Below it: the
+parts of the core, each with one job. Every method takes effect at once and never blocks; `now` is any clock that does
+not run backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from turnwire.server.session.appends import Appends
+from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
+from turnwire.server.session.context import Context, SessionConfig
+from turnwire.server.session.creates import Creates
+from turnwire.server.session.effects import Close, Effect, Prepared, ToolResult
+from turnwire.server.session.endings import Endings
+from turnwire.server.session.gauges import Gauges
+from turnwire.server.session.lanes import Lanes
+from turnwire.server.session.limits import duration
+from turnwire.server.session.liveness import Liveness
+from turnwire.server.session.opening import open_session, opened
+from turnwire.server.session.passes import Passes
+from turnwire.server.session.requests import check_request_id
+from turnwire.server.session.run import Run
+from turnwire.server.session.state import State
+from turnwire.server.session.states import Fact, Phase
+from turnwire.server.session.transcript import Entry
+from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import RequestError, make_error, reject
+from turnwire.v1.response_pb2 import DoneReason
+from turnwire.v1.responses_service_pb2 import ConnectResponse
+from turnwire.v1.server_event_pb2 import ServerEvent, Steer, SteerFailed
+from turnwire.v1.session_pb2 import Pong, SessionGoAway, SessionOpened
+
+_REMEMBERED: Final = frozenset({"create", "append", "steer", "cancel"})
+"""Events whose repeats are answered by their first outcome; the others are harmless to repeat."""
+
+
+class Session:
+    """The state and the decisions of one session."""
+
+    def __init__(self, config: SessionConfig, now: float) -> None:
+        """Starts a session at a moment of its clock, in seconds."""
+        self._context = context = Context(config, now)
+        self._lanes = Lanes(config.limits)
+        self._endings = Endings(context)
+        self._passes = Passes(context, self._endings)
+        self._creates = Creates(context, self._lanes, self._passes, self._endings)
+        self._appends = Appends(context, self._passes, self._endings)
+        self._endings.on_abandon = self._appends.abandon
+        self._liveness = Liveness(context, self._lanes)
+        context.go_away = lambda reason: self.go_away(context.now, reason, config.limits.grace, 0.0)
+        self._received = 0
+        self._close_when_idle = False
+
+    # Facts
+
+    def receive(self, now: float, request: ConnectRequest, size: int = 0) -> None:
+        """Takes a client event.
+
+        Args:
+            now: The moment.
+            request: The event, decoded.
+            size: Its serialized size in bytes; 0 means it is not known to be large.
+        """
+        context = self._context
+        context.now = now
+        self._liveness.heard()
+        self._received += 1
+        kind = request.WhichOneof("event")
+        try:
+            check_request_id(request.request_id)
+            if kind in _REMEMBERED and context.requests.seen(request):
+                return
+        except RequestError as refusal:
+            # Not remembered: the id belongs to another request, or is none.
+            context.refuse(request.request_id, request.lane, refusal.error)
+            return
+        try:
+            if size > context.limits.max_request_bytes:
+                raise _too_large(request, context.limits.max_request_bytes)
+            self._dispatch(kind, request)
+        except RequestError as refusal:
+            context.rejected(request.request_id, request.lane, refusal.error, _about(kind, request))
+
+    def _dispatch(self, kind: str | None, request: ConnectRequest) -> None:
+        context = self._context
+        match kind:
+            case "create":
+                if context.closing:
+                    raise reject("session_closing", "The session takes no new requests. Open another one.")
+                self._creates.receive(request)
+            case "append":
+                run = self._at_work(request.append.response_id, "response_id")
+                self._appends.receive(request, run)
+            case "steer":
+                self._steer(request)
+            case "cancel":
+                self._cancel(request)
+            case "ack":
+                if not context.outbox.acknowledged(request.ack.last_event_id):
+                    message = f"Event {request.ack.last_event_id} was not sent yet."
+                    raise reject("invalid_value", message, param="ack.last_event_id")
+            case "credit":
+                run_ = context.runs.get(request.credit.response)
+                if run_ is not None:
+                    context.outbox.consumed(run_.queue, request.credit.bytes)
+                    self._passes.relieve(run_)
+            case "ping":
+                context.outbox.answer(ServerEvent(pong=Pong(nonce=request.ping.nonce)))
+                if request.ping.describe:
+                    context.outbox.answer(ServerEvent(opened=opened(context, (), SessionOpened())))
+            case "open":
+                if self._received > 1:
+                    raise reject(
+                        "session_already_open", "SessionOpen is valid as the first message only.", param="open"
+                    )
+                open_session(context, request.open)
+            case "close":
+                self._close(drain=request.close.drain)
+            case _:
+                raise _no_event(request)
+
+    def _at_work(self, response_id: str, param: str) -> Run:
+        """Finds a response that has not ended.
+
+        Raises:
+            RequestError: It is missing, unknown, or has ended.
+        """
+        if not response_id:
+            raise reject("missing_required_parameter", f"Missing required parameter: '{param}'.", param=param)
+        run = self._context.by_id.get(response_id)
+        if run is not None:
+            return run
+        if response_id in self._context.ended or self._context.retention.find(response_id) is not None:
+            message = f"Response '{response_id}' has ended. Continue from it with previous_response_id."
+            raise reject("response_already_completed", message, param=param, response_id=response_id)
+        message = f"Response with id '{response_id}' not found."
+        raise reject("response_not_found", message, param=param, response_id=response_id)
+
+    def _steer(self, request: ConnectRequest) -> None:
+        response_id = request.steer.previous_response_id
+        try:
+            self._appends.steer(request, self._at_work(response_id, "previous_response_id"))
+        except RequestError as refusal:
+            context = self._context
+
+            def send(error: Error = refusal.error) -> None:
+                failed = SteerFailed(steer=Steer(previous_response_id=response_id), error=error)
+                context.outbox.answer(ServerEvent(steer_failed=failed))
+
+            send()
+            context.requests.settle(request.request_id, send)
+
+    def _cancel(self, request: ConnectRequest) -> None:
+        context = self._context
+        cancel = request.cancel
+        run: Run | None = None
+        response_id = cancel.response_id
+        if response_id:
+            run = context.by_id.get(response_id)
+        elif cancel.target_request_id:
+            target = cancel.target_request_id
+            run = next((r for r in context.runs.values() if r.request_id == target), None)
+            if run is None:
+                message = f"No request '{target}' waits or runs."
+                raise reject("response_not_found", message, param="target_request_id")
+        else:
+            raise reject(
+                "missing_required_parameter", "Missing required parameter: 'response_id'.", param="response_id"
+            )
+        if run is None:
+            if response_id not in context.ended:
+                self._at_work(response_id, "response_id")
+            self._endings.repeat_done(response_id, request.request_id)
+        else:
+            response_id = run.id
+            self._stop(run)
+        context.requests.settle(request.request_id, lambda: self._endings.repeat_done(response_id, request.request_id))
+
+    def _stop(self, run: Run) -> None:
+        void = [key.id for key in self._passes.drop(run)]
+        run.move(Fact.CANCELLED, Phase.ENDED)
+        self._endings.end(run, DoneReason.DONE_REASON_CANCELLED, void=void)
+        self._check_idle()
+
+    def _close(self, *, drain: bool) -> None:
+        context = self._context
+        context.closing = True
+        self._close_when_idle = True
+        if not drain:
+            # Newest first, so that no waiting request is taken to work on the way.
+            for run in sorted(context.runs.values(), key=lambda run: -run.handle):
+                if run.handle in context.runs:
+                    self._stop(run)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self._close_when_idle and not self._context.runs:
+            self._close_when_idle = False
+            self._context.effects.append(Close(""))
+
+    def prepared(self, now: float, handle: int, ready: Prepared) -> None:
+        """Takes the answer to `Prepare`: the request is valid."""
+        self._context.now = now
+        self._creates.prepared(handle, ready)
+        self._check_idle()
+
+    def refused(self, now: float, handle: int, error: Error) -> None:
+        """Takes the answer to `Prepare`: the request cannot be obeyed."""
+        self._context.now = now
+        self._creates.refused(handle, error)
+        self._check_idle()
+
+    def append_prepared(self, now: float, handle: int, ticket: int, entries: tuple[Entry, ...]) -> None:
+        """Takes the answer to `PrepareAppend`: the items are valid."""
+        self._context.now = now
+        self._appends.prepared(handle, ticket, entries)
+
+    def append_refused(self, now: float, handle: int, ticket: int, error: Error) -> None:
+        """Takes the answer to `PrepareAppend`: the items cannot be taken."""
+        self._context.now = now
+        self._appends.refused(handle, ticket, error)
+
+    def hydrated(self, now: float, handle: int, state: State | None) -> None:
+        """Takes the answer to `Hydrate`; None where the store does not know the response."""
+        self._context.now = now
+        self._creates.hydrated(handle, state)
+        self._check_idle()
+
+    def engine_output(self, now: float, pass_id: int, chunks: Sequence[Chunk]) -> None:
+        """Takes output of a pass, in order. The hot path."""
+        self._context.now = now
+        self._passes.output(pass_id, chunks)
+
+    def engine_ended(self, now: float, pass_id: int, outcome: Finish | EngineFailure) -> None:
+        """Takes the end of a pass."""
+        self._context.now = now
+        self._passes.ended(pass_id, outcome)
+        self._check_idle()
+
+    def tool_finished(self, now: float, pass_id: int, call_id: str, result: ToolResult) -> None:
+        """Takes the answer to `RunTool`."""
+        self._context.now = now
+        self._passes.tool_finished(pass_id, call_id, result)
+        self._check_idle()
+
+    def go_away(self, now: float, reason: str, grace: float, retry_after: float) -> None:
+        """Announces that the session ends when its responses have, at the latest after `grace` seconds."""
+        context = self._context
+        context.now = now
+        if self._close_when_idle:
+            return
+        context.closing = True
+        self._close_when_idle = True
+        event = SessionGoAway(reason=reason, grace=duration(grace), retry_after=duration(retry_after))
+        context.outbox.answer(ServerEvent(go_away=event))
+        message = "The server ended the session before the response did. Continue on another connection."
+
+        def give_up() -> None:
+            for run in sorted(context.runs.values(), key=lambda run: -run.handle):
+                if run.handle in context.runs:
+                    void = [key.id for key in self._passes.drop(run)]
+                    run.move(Fact.TIMED_OUT, Phase.ENDED)
+                    error = make_error("server_shutting_down", message)
+                    self._endings.end(run, DoneReason.DONE_REASON_FAILED, error=error, void=void)
+            self._check_idle()
+
+        context.deadlines.at(now + grace, give_up)
+        self._check_idle()
+
+    def half_closed(self, now: float) -> None:
+        """Hears that the client sends nothing more; it may still read. Not a sign that it is content."""
+        self._context.now = now
+        self._context.closing = True
+        self._close_when_idle = True
+        # Nothing can be appended any more, so what is held is let go; its checkpoint stays.
+        for run in list(self._context.runs.values()):
+            if run.phase is Phase.PAUSED:
+                self._stop(run)
+        self._check_idle()
+
+    def lost(self, now: float) -> None:
+        """Hears that the client is gone: everything at work is stopped, nothing is sent."""
+        self._context.now = now
+        self._close(drain=False)
+        self._context.deadlines.clear()
+
+    def tick(self, now: float) -> None:
+        """Lets deadlines pass; call at `next_deadline`."""
+        self._context.now = now
+        self._context.deadlines.expire(now)
+        self._check_idle()
+
+    # Results
+
+    def effects(self) -> list[Effect]:
+        """Takes what is to be done, in order. Answering an effect may bring more."""
+        taken, self._context.effects = self._context.effects, []
+        return taken
+
+    def pull(self, now: float, max_bytes: int = 64 * 1024) -> ConnectResponse | None:
+        """Takes the next batch, None when nothing may be sent.
+
+        Call `sent` with its wire size afterwards.
+        """
+        context = self._context
+        context.now = now
+        batch = ConnectResponse()
+        for queue in context.outbox.pull(batch, max_bytes):
+            run = context.runs.get(queue.handle)
+            if run is not None and run.engine_paused:
+                self._passes.relieve(run)
+        if not batch.events:
+            return None
+        self._liveness.spoke()
+        return batch
+
+    def sent(self, size: int) -> None:
+        """Hears the wire size of the last batch in bytes."""
+        self._context.outbox.sent(size)
+
+    def next_deadline(self) -> float | None:
+        """The next moment at which `tick` has something to do."""
+        return self._context.deadlines.next()
+
+    @property
+    def sendable(self) -> bool:
+        """Whether `pull` would give a batch."""
+        return self._context.outbox.sendable
+
+    @property
+    def urgent(self) -> bool:
+        """Whether what waits must not be delayed by the batch window."""
+        return self._context.outbox.urgent
+
+    @property
+    def batch_window(self) -> float:
+        """Seconds for which text may wait to travel together."""
+        return self._context.batch_window
+
+    @property
+    def flooded(self) -> bool:
+        """Whether so many answers wait that the client's requests should not be read for now."""
+        return len(self._context.outbox.control) >= self._context.limits.max_control_events
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._context.config.session_id
+
+    @property
+    def principal(self) -> str:
+        """Who the session belongs to."""
+        return self._context.config.principal
+
+    def find(self, response_id: str) -> State | None:
+        """Looks up a response that can be continued from."""
+        return self._context.retention.find(response_id)
+
+    def gauges(self) -> Gauges:
+        """Returns what is in use, for metrics."""
+        runs = self._context.runs.values()
+        return Gauges(
+            lanes=self._lanes.named,
+            in_flight=self._lanes.in_flight,
+            queued=self._lanes.queued,
+            held=sum(1 for run in runs if run.phase is Phase.PAUSED),
+            responses=len(self._context.retention),
+            state_bytes=self._context.retention.bytes,
+            outstanding_bytes=self._context.outbox.outstanding,
+        )
+
+
+def _about(kind: str | None, request: ConnectRequest) -> str:
+    match kind:
+        case "append":
+            return request.append.response_id
+        case "cancel":
+            return request.cancel.response_id
+        case _:
+            return ""
+
+
+def _no_event(request: ConnectRequest) -> RequestError:
+    unknown = [field.field_number for field in UnknownFieldSet(request)]  # type: ignore[no-untyped-call]
+    if unknown:
+        message = f"Unknown event (field {unknown[0]}). This server may be older than the client; see GetCapabilities."
+        return reject("unknown_event", message, param="event")
+    return reject("missing_event", "The message holds no event. Set one member of 'event'.", param="event")
+
+
+def _too_large(request: ConnectRequest, limit: int) -> RequestError:
+    kind = request.WhichOneof("event") or "event"
+    message = getattr(request, kind) if request.WhichOneof("event") else request
+    largest, most = kind, -1
+    for field, value in message.ListFields():
+        probe = type(message)()
+        if field.is_repeated or field.message_type is not None:
+            getattr(probe, field.name).MergeFrom(value)
+        else:
+            setattr(probe, field.name, value)
+        if probe.ByteSize() > most:
+            largest, most = field.name, probe.ByteSize()
+    text = f"The request is larger than {limit} bytes, mostly by '{largest}'. Send less, or in parts."
+    return reject("request_too_large", text, param=largest, limit=str(limit))

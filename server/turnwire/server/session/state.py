@@ -1,0 +1,148 @@
+"""The committed state of a response: everything a later turn can reuse.
+
+A state is a value that refers to its parent's transcript, so that a chain of a thousand turns costs each item once and a
+fork costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwire.server.session.toolsets import Tools
+from turnwire.server.session.transcript import Entry, Transcript
+from turnwire.v1.item_pb2 import Item
+from turnwire.v1.response_pb2 import (
+    IncompleteDetails,
+    Response,
+    ResponseCreate,
+    ResponseError,
+    ResponseStatus,
+)
+from turnwire.v1.usage_pb2 import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One response as it can be continued from and retrieved."""
+
+    id: str
+    principal: str
+    """Who may see it; empty is anonymous."""
+    lane: str
+    parent_id: str
+    """The `previous_response_id` of its request; empty where it started a chain."""
+    model: str
+    """The resolved model."""
+    created_at: float
+    """Seconds since 1970-01-01 UTC."""
+    completed_at: float | None
+    status: ResponseStatus.ValueType
+    settings: bytes
+    """The effective ResponseCreate without input and tools, serialized."""
+    tools: Tools
+    transcript: Transcript
+    """Everything up to the end of the response, or to its last pause."""
+    input: tuple[Entry, ...]
+    """What the request brought."""
+    output: tuple[Entry, ...]
+    """What the response brought: items of the model and appended outputs, in order. The same objects as in the
+    transcript."""
+    usage: Usage
+    """Over all passes."""
+    context_tokens: int
+    """Tokens that the next prompt starts with."""
+    error: ResponseError | None = None
+    incomplete: IncompleteDetails | None = None
+
+    def parsed_settings(self) -> ResponseCreate:
+        """Returns the settings as a fresh message."""
+        return ResponseCreate.FromString(self.settings)
+
+    def response(self) -> Response:
+        """Builds the full public object."""
+        return full_response(
+            self.id,
+            self.created_at,
+            self.status,
+            self.model,
+            self.parsed_settings(),
+            self.tools,
+            self.output,
+            self.usage,
+            completed_at=self.completed_at,
+            error=self.error,
+            incomplete=self.incomplete,
+        )
+
+    def input_items(self) -> list[Item]:
+        """Returns the items that the request brought, oldest first."""
+        return [entry.item() for entry in self.input]
+
+
+_ECHOED = (
+    "background",
+    "frequency_penalty",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "previous_response_id",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
+
+
+def full_response(
+    response_id: str,
+    created_at: float,
+    status: ResponseStatus.ValueType,
+    model: str,
+    settings: ResponseCreate,
+    tools: Tools,
+    output: tuple[Entry, ...] | list[Entry],
+    usage: Usage | None,
+    *,
+    completed_at: float | None = None,
+    error: ResponseError | None = None,
+    incomplete: IncompleteDetails | None = None,
+) -> Response:
+    """Builds the full public object from its pieces; costs the whole output, so it is never part of a token."""
+    response = Response(
+        id=response_id,
+        created_at=int(created_at),
+        status=status,
+        model=model,
+        completed_at=None if completed_at is None else int(completed_at),
+        error=error,
+        incomplete_details=incomplete,
+        usage=usage,
+        metadata=settings.metadata,
+        tools=tools.parsed() if tools.data else None,
+    )
+    for name in _ECHOED:
+        if settings.HasField(name):
+            value = getattr(settings, name)
+            if hasattr(value, "CopyFrom"):
+                getattr(response, name).CopyFrom(value)
+            else:
+                setattr(response, name, value)
+    # Secrets of the request are never echoed.
+    for tool in response.tools.tools:
+        if tool.WhichOneof("kind") == "mcp":
+            tool.mcp.ClearField("headers")
+            tool.mcp.ClearField("authorization")
+    for entry in output:
+        response.output.add().MergeFromString(entry.data)
+    return response

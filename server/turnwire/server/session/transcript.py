@@ -1,0 +1,182 @@
+"""The ordered transcript of a chain: immutable segments that share all history with their parents.
+
+A segment holds what one request or one pass added. Forks are free, extending costs what is new, and everything that a
+turn needs to know about the past (sizes, counts, open calls) is carried as a running value.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from turnwire.server.session.calls import CallKey
+from turnwire.v1.item_pb2 import ContentPart, Item, Role
+
+ENTRY_OVERHEAD: Final = 200
+"""Bytes that one entry costs beside its item: objects and references, as measured on CPython 3.11."""
+
+
+class Origin(enum.IntEnum):
+    """Where an item of a transcript came from."""
+
+    INPUT = 0
+    """The request's input."""
+    MODEL = 1
+    """Sampled."""
+    HOSTED = 2
+    """A hosted tool's call with its outcome."""
+    APPEND = 3
+    """Appended by the client into a held response."""
+
+
+class Entry:
+    """One item of a transcript; a value. Kept as bytes, since a sub-message would pin the whole request."""
+
+    __slots__ = ("data", "origin", "tokens")
+
+    def __init__(self, data: bytes, origin: Origin, tokens: int) -> None:
+        """Takes the serialized item, its origin, and its size in tokens as counted by the server."""
+        self.data = data
+        self.origin = origin
+        self.tokens = tokens
+
+    def item(self) -> Item:
+        """Parses the item; a fresh message each time."""
+        return Item.FromString(self.data)
+
+    def text(self) -> str:
+        """Returns the item's plain text: messages, reasoning, call arguments and outputs; other items have none."""
+        return item_text(self.item())
+
+
+def _parts_text(parts: Sequence[ContentPart]) -> str:
+    texts: list[str] = []
+    for part in parts:
+        match part.WhichOneof("kind"):
+            case "input_text":
+                texts.append(part.input_text.text)
+            case "output_text":
+                texts.append(part.output_text.text)
+            case "refusal":
+                texts.append(part.refusal.refusal)
+            case "reasoning_text":
+                texts.append(part.reasoning_text.text)
+            case "summary_text":
+                texts.append(part.summary_text.text)
+            case _:
+                pass
+    return "\n".join(texts)
+
+
+def item_text(item: Item) -> str:
+    """Returns the plain text of an item; "" for items without any."""
+    match item.WhichOneof("kind"):
+        case "message":
+            content = item.message.content
+            return content.text if content.WhichOneof("form") == "text" else _parts_text(content.parts.parts)
+        case "reasoning":
+            return _parts_text(item.reasoning.content or item.reasoning.summary)
+        case "function_call":
+            return f"{item.function_call.name}\n{item.function_call.arguments}"
+        case "custom_tool_call":
+            return f"{item.custom_tool_call.name}\n{item.custom_tool_call.input}"
+        case "function_call_output":
+            output = item.function_call_output.output
+            return output.text if output.WhichOneof("form") == "text" else _parts_text(output.parts.parts)
+        case "custom_tool_call_output":
+            output = item.custom_tool_call_output.output
+            return output.text if output.WhichOneof("form") == "text" else _parts_text(output.parts.parts)
+        case "local_shell_call":
+            return item.local_shell_call.action
+        case "local_shell_call_output":
+            return item.local_shell_call_output.output
+        case "shell_call":
+            return item.shell_call.action
+        case "shell_call_output":
+            return "\n".join(item.shell_call_output.output)
+        case "apply_patch_call":
+            return item.apply_patch_call.operation
+        case "apply_patch_call_output":
+            return item.apply_patch_call_output.output
+        case "mcp_call":
+            call = item.mcp_call
+            return f"{call.name}\n{call.arguments}\n{call.output or call.error}"
+        case "opaque":
+            return item.opaque.json
+        case _:
+            return ""
+
+
+class Transcript:
+    """A persistent list of entries; a value. `new` is what this segment added, the rest is its parent's."""
+
+    __slots__ = ("bytes", "length", "new", "open_calls", "parent", "tokens", "turns")
+
+    def __init__(
+        self,
+        parent: Transcript | None,
+        new: tuple[Entry, ...],
+        open_calls: frozenset[CallKey],
+        turns: int,
+    ) -> None:
+        """Takes the parent, what is new, the calls open afterwards, and how many model turns `new` holds."""
+        self.parent = parent
+        self.new = new
+        self.open_calls = open_calls
+        self.length: int = len(new) + (parent.length if parent else 0)
+        self.bytes: int = self.own_bytes + (parent.bytes if parent else 0)
+        self.tokens: int = sum(e.tokens for e in new) + (parent.tokens if parent else 0)
+        self.turns: int = turns + (parent.turns if parent else 0)
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that this segment alone keeps in memory."""
+        return sum(len(e.data) + ENTRY_OVERHEAD for e in self.new)
+
+    def extend(self, new: Sequence[Entry], open_calls: frozenset[CallKey], turns: int = 0) -> Transcript:
+        """Returns the transcript that goes on with some entries; costs what is new."""
+        return Transcript(self, tuple(new), open_calls, turns)
+
+    def walk(self) -> Iterator[Entry]:
+        """Yields all entries, oldest first. Walks the whole history: never part of a turn."""
+        segments: list[Transcript] = []
+        node: Transcript | None = self
+        while node is not None:
+            segments.append(node)
+            node = node.parent
+        for segment in reversed(segments):
+            yield from segment.new
+
+
+EMPTY: Final = Transcript(None, (), frozenset(), 0)
+"""The transcript in which nothing was said yet."""
+
+
+def count_turns(items: Sequence[Item]) -> int:
+    """Counts the model turns that replayed items stand for: runs of the model's items between others'."""
+    turns = 0
+    inside = False
+    for item in items:
+        kind = item.WhichOneof("kind")
+        sampled = kind in _SAMPLED or (kind == "message" and item.message.role == Role.ROLE_ASSISTANT)
+        if sampled and not inside:
+            turns += 1
+        inside = sampled
+    return turns
+
+
+_SAMPLED: Final = frozenset(
+    {
+        "reasoning",
+        "function_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "tool_search_call",
+        "computer_call",
+        "mcp_call",
+        "web_search_call",
+    }
+)
