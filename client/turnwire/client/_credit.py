@@ -1,0 +1,87 @@
+"""Counts what was received and taken, and says when to tell the server.
+
+Below: nothing. Above: `_protocol`. Pure. A message per event would cost more than the event, so credit travels when a
+quarter of it has gathered. What stays below that is made due by `flush`, which the connection calls after a short
+while, so that a server waiting to send something large never waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from turnwire.client._fold import ResponseState
+from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.session_pb2 import ResponseCredit, SessionAck, SessionOpened
+
+# Seldom enough to cost nothing, early enough that the server does not have to wait.
+_SHARE: Final = 4
+
+
+class CreditAccount:
+    """The credit of one session."""
+
+    def __init__(self) -> None:
+        """Starts without credit: none is returned before the server has said what is in force."""
+        self._session_share = 0
+        self._response_share = 0
+        self._unacknowledged = 0
+        self._ack_due = False
+        self._due: dict[int, int] = {}
+
+    def opened(self, opened: SessionOpened) -> None:
+        """Takes the credit in force; 0 is off."""
+        self._session_share = -(-opened.session_credit_bytes // _SHARE)
+        self._response_share = -(-opened.response_credit_bytes // _SHARE)
+
+    @property
+    def due(self) -> bool:
+        """Whether `next_message` has something."""
+        return self._ack_due or bool(self._due)
+
+    @property
+    def unflushed(self) -> bool:
+        """Whether something was received that has not been acknowledged."""
+        return self._unacknowledged > 0
+
+    def received(self, size: int) -> None:
+        """Counts a batch."""
+        if self._session_share:
+            self._unacknowledged += size
+            if self._unacknowledged >= self._session_share:
+                self._ack_due = True
+
+    def taken(self, response: ResponseState) -> bool:
+        """Looks at what the application has taken of a response; tells whether that is worth a message."""
+        if self._response_share and response.consumed < self._response_share:
+            return False
+        return self._release(response)
+
+    def flush(self, responses: Iterable[ResponseState]) -> None:
+        """Makes everything due, however little it is."""
+        if self._unacknowledged:
+            self._ack_due = True
+        for response in responses:
+            self._release(response)
+
+    def forget(self, response: ResponseState) -> None:
+        """Drops what is due to a response that has ended."""
+        self._due.pop(response.handle, None)
+
+    def next_message(self, last_event_id: int) -> ConnectRequest | None:
+        """Takes out the next message; None when nothing is due."""
+        if self._ack_due:
+            self._ack_due = False
+            self._unacknowledged = 0
+            return ConnectRequest(ack=SessionAck(last_event_id=last_event_id))
+        if self._due:
+            handle, size = self._due.popitem()
+            return ConnectRequest(credit=ResponseCredit(response=handle, bytes=size))
+        return None
+
+    def _release(self, response: ResponseState) -> bool:
+        size, response.consumed = response.consumed, 0
+        if not size or not self._response_share or response.ended:
+            return False
+        self._due[response.handle] = self._due.get(response.handle, 0) + size
+        return True

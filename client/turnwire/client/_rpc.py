@@ -1,0 +1,152 @@
+"""The one-shot methods, over a channel.
+
+Below: grpc and the stubs. Above: `Session` and `Client`, which hand these out under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import Final, TypeVar, Unpack
+
+from grpc import aio
+
+from turnwire.client._body import CreateFields, build_create
+from turnwire.client._fold import ResponseState
+from turnwire.client._status import from_status
+from turnwire.client.events import Event
+from turnwire.v1.client_event_pb2 import RequestContext
+from turnwire.v1.item_pb2 import Item
+from turnwire.v1.response_pb2 import Response
+from turnwire.v1.responses_service_pb2 import (
+    CancelResponseRequest,
+    CompactResponseRequest,
+    CountInputTokensRequest,
+    CreateResponseRequest,
+    DeleteResponseRequest,
+    GetCapabilitiesRequest,
+    GetCapabilitiesResponse,
+    GetResponseRequest,
+    ListInputItemsRequest,
+    ListInputItemsResponse,
+    ListModelsRequest,
+    Model,
+    StreamResponseRequest,
+)
+from turnwire.v1.responses_service_pb2_grpc import ResponsesServiceStub
+
+T = TypeVar("T")
+
+
+class Rpc:
+    """The one-shot methods of the service.
+
+    Cancelling any of them is safe: the call is cancelled on the server too. All raise `RequestRejectedError` with the
+    error of the table, `AuthenticationError`, or `RpcFailedError` where the status carries neither.
+    """
+
+    def __init__(self, channel: aio.Channel, metadata: Sequence[tuple[str, str]]) -> None:
+        """Takes the channel and the metadata of every call."""
+        self._stub: Final = ResponsesServiceStub(channel)
+        self._metadata: Final = metadata
+
+    async def create_response(
+        self, *, context: RequestContext | None = None, **fields: Unpack[CreateFields]
+    ) -> Response:
+        """Creates one response and returns it when it has ended."""
+        request = CreateResponseRequest(create=build_create(fields), context=context)
+        return (await _call(self._stub.CreateResponse(request, metadata=self._metadata))).response
+
+    def stream_response(
+        self, *, context: RequestContext | None = None, **fields: Unpack[CreateFields]
+    ) -> OneShotStream:
+        """Creates one response and iterates over its events."""
+        request = StreamResponseRequest(create=build_create(fields), context=context)
+        return OneShotStream(self._stub, request, self._metadata)
+
+    async def get_response(self, response_id: str, *, session_id: str = "") -> Response:
+        """Returns a response; one that is not stored needs the id of its session."""
+        request = GetResponseRequest(response_id=response_id, session_id=session_id)
+        return (await _call(self._stub.GetResponse(request, metadata=self._metadata))).response
+
+    async def delete_response(self, response_id: str) -> None:
+        """Deletes a stored response."""
+        await _call(self._stub.DeleteResponse(DeleteResponseRequest(response_id=response_id), metadata=self._metadata))
+
+    async def cancel_response(self, response_id: str) -> Response:
+        """Cancels a background response."""
+        request = CancelResponseRequest(response_id=response_id)
+        return (await _call(self._stub.CancelResponse(request, metadata=self._metadata))).response
+
+    async def list_input_items(
+        self, response_id: str, *, limit: int | None = None, ascending: bool = False, after: str = ""
+    ) -> ListInputItemsResponse:
+        """Returns a page of the input items of a response, newest first unless `ascending`."""
+        request = ListInputItemsRequest(response_id=response_id, limit=limit, ascending=ascending, after=after)
+        return await _call(self._stub.ListInputItems(request, metadata=self._metadata))
+
+    async def count_input_tokens(self, **fields: Unpack[CreateFields]) -> int:
+        """Returns how many input tokens a create with these fields would have."""
+        request = CountInputTokensRequest(create=build_create(fields))
+        return (await _call(self._stub.CountInputTokens(request, metadata=self._metadata))).input_tokens
+
+    async def compact_response(self, **fields: Unpack[CreateFields]) -> list[Item]:
+        """Compacts a conversation into a shorter window."""
+        request = CompactResponseRequest(create=build_create(fields))
+        return list((await _call(self._stub.CompactResponse(request, metadata=self._metadata))).output)
+
+    async def list_models(self) -> list[Model]:
+        """Lists the models that can be named in `model`."""
+        return list((await _call(self._stub.ListModels(ListModelsRequest(), metadata=self._metadata))).models)
+
+    async def get_capabilities(self) -> GetCapabilitiesResponse:
+        """Tells what the server can do, and its limits."""
+        return await _call(self._stub.GetCapabilities(GetCapabilitiesRequest(), metadata=self._metadata))
+
+
+class OneShotStream:
+    """The events of one response on a stream of its own; see `Rpc.stream_response`."""
+
+    def __init__(
+        self, stub: ResponsesServiceStub, request: StreamResponseRequest, metadata: Sequence[tuple[str, str]]
+    ) -> None:
+        """Made by `Rpc.stream_response`."""
+        self._call = stub.StreamResponse(request, metadata=metadata)
+        self._create = request.create
+        self._state: ResponseState | None = None
+        self._events: Final = self._read()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events
+
+    async def get_final_response(self) -> Response:
+        """Reads to the end and returns the whole response, failed ones too. Cancelling it cancels the response."""
+        async for _ in self._events:
+            pass
+        return self._state.snapshot() if self._state is not None else Response()
+
+    def cancel(self) -> None:
+        """Cancels the response by ending the stream."""
+        self._call.cancel()
+
+    async def _read(self) -> AsyncIterator[Event]:
+        try:
+            async for batch in self._call:
+                for proto in batch.events:
+                    kind = proto.WhichOneof("event")
+                    if kind is None:
+                        continue
+                    if self._state is None:
+                        self._state = ResponseState(proto.created, proto.response, self._create)
+                    self._state.fold(proto, kind)
+                    event = self._state.take()
+                    if event is not None:
+                        yield event
+        except aio.AioRpcError as error:
+            raise from_status(error) from error
+
+
+async def _call(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except aio.AioRpcError as error:
+        raise from_status(error) from error
