@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from turnwire.server.session.deadlines import Deadlines
-from turnwire.server.session.effects import Effect
+from turnwire.server.session.effects import Effect, Refused
 from turnwire.server.session.limits import MAX_EVENT_BYTES, SessionLimits
 from turnwire.server.session.outbox import Outbox
 from turnwire.server.session.requests import RequestMemory
@@ -126,3 +126,4 @@ class Context:
             request_id=request_id, lane=lane, error=error, response_id=response_id, duplicate=duplicate
         )
         self.outbox.answer(ServerEvent(rejected=rejected))
+        self.effects.append(Refused(error.code))

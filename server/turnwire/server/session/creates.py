@@ -71,10 +71,9 @@ class Creates:
         self._admit(lane)
 
     def _check_shape(self, create: ResponseCreate) -> None:
-        for name in ("background",):
-            if getattr(create, name):
-                message = f"'{name}' is not supported on a session: responses end with it."
-                raise reject("unsupported_parameter", message, param=name)
+        if create.background:
+            message = "'background' is not supported on a session: its responses end with it."
+            raise reject("unsupported_parameter", message, param="background")
         if create.hold:
             held = sum(1 for run in self._context.runs.values() if run.hold)
             if held >= self._context.limits.max_held:
@@ -224,7 +223,7 @@ class Creates:
         self._endings.end(held, DoneReason.DONE_REASON_COMPLETED)
 
     def _paused(self, run: Run) -> None:
-        """Lets the creates that wait behind a response continue from its pause, or tells them that it holds the lane."""
+        """Lets a create that waits behind a response continue from its pause, or tells it that the lane is held."""
         while (head := self._lanes.head(run.lane)) is not None:
             if head.previous_response_id == run.id:
                 self._continue(run)

@@ -104,13 +104,20 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """Report a refused request to metrics."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseEnded:
     """Report an ended response to metrics and logs."""
 
     outcome: str
-    """`completed`, `incomplete`, `failed`, `cancelled` or `refused`."""
+    """`completed`, `incomplete`, `failed` or `cancelled`."""
     code: str
-    """Error code where it failed or was refused, else empty."""
+    """Error code where it failed, else empty."""
     model: str
     input_tokens: int
     cached_tokens: int
@@ -178,6 +185,7 @@ Effect = (
     | RunTool
     | CancelTools
     | Persist
+    | Refused
     | ResponseEnded
     | PassEnded
     | Close

@@ -239,7 +239,7 @@ class Endings:
 
     def _send_done(self, run: Run, done: ResponseDone) -> None:
         context = self._context
-        if run.verbosity == Verbosity.VERBOSITY_DONE:
+        if run.verbosity == Verbosity.VERBOSITY_DONE and not done.HasField("response"):
             self._add_output(run, done)
         run.since_pause = len(run.output)
         context.outbox.event(run.queue, ServerEvent(done=done), done.ByteSize())

@@ -1,15 +1,16 @@
 """One session: facts in, effects and batches out.
 
-Above it stand the runtime, which carries out effects and reports facts, and the doors, which move batches. Below it: the
-parts of the core, each with one job. Every method takes effect at once and never blocks; `now` is any clock that does
-not run backwards.
+Above it stand the runtime, which carries out effects and reports facts, and the doors, which move batches. Below it:
+the parts of the core, each with one job. Every method takes effect at once and never blocks; `now` is any clock that
+does not run backwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from turnwire.server.session.appends import Appends
@@ -387,8 +388,14 @@ def _about(kind: str | None, request: ConnectRequest) -> str:
             return ""
 
 
+def _unknown_fields(message: ProtoMessage) -> list[int]:
+    """Returns the numbers of the fields that this version does not know."""
+    fields: Any = UnknownFieldSet(message)
+    return [field.field_number for field in fields]
+
+
 def _no_event(request: ConnectRequest) -> RequestError:
-    unknown = [field.field_number for field in UnknownFieldSet(request)]  # type: ignore[no-untyped-call]
+    unknown = _unknown_fields(request)
     if unknown:
         message = f"Unknown event (field {unknown[0]}). This server may be older than the client; see GetCapabilities."
         return reject("unknown_event", message, param="event")
@@ -397,8 +404,8 @@ def _no_event(request: ConnectRequest) -> RequestError:
 
 def _too_large(request: ConnectRequest, limit: int) -> RequestError:
     kind = request.WhichOneof("event") or "event"
-    message = getattr(request, kind) if request.WhichOneof("event") else request
-    largest, most = kind, -1
+    message: ProtoMessage = getattr(request, kind) if request.WhichOneof("event") else request
+    largest, most = str(kind), -1
     for field, value in message.ListFields():
         probe = type(message)()
         if field.is_repeated or field.message_type is not None:

@@ -1,7 +1,7 @@
 """The committed state of a response: everything a later turn can reuse.
 
-A state is a value that refers to its parent's transcript, so that a chain of a thousand turns costs each item once and a
-fork costs nothing.
+A state is a value that refers to its parent's transcript, so that a chain of a thousand turns costs each item once and
+a fork costs nothing.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def full_response(
         tools=tools.parsed() if tools.data else None,
     )
     for name in _ECHOED:
-        if settings.HasField(name):
+        if settings.HasField(name):  # type: ignore[arg-type]
             value = getattr(settings, name)
             if hasattr(value, "CopyFrom"):
                 getattr(response, name).CopyFrom(value)

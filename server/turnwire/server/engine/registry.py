@@ -1,0 +1,44 @@
+"""Which engine serves which model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnwire.server.engine.port import Engine, ModelInfo
+from turnwire.v1.errors import reject
+
+
+class EngineRegistry:
+    """Resolves model names to engines."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        """Takes the engines; where two serve a name, the first wins."""
+        self.engines = tuple(engines)
+
+    def models(self) -> list[tuple[ModelInfo, Engine]]:
+        """Lists the models with their engines, in order."""
+        seen: dict[str, tuple[ModelInfo, Engine]] = {}
+        for engine in self.engines:
+            for model in engine.models():
+                seen.setdefault(model.id, (model, engine))
+        return list(seen.values())
+
+    def resolve(self, model: str) -> str:
+        """Returns the name under which a model is served.
+
+        Raises:
+            RequestError: `model_not_found`, or `missing_required_parameter` for no name.
+        """
+        if not model:
+            raise reject("missing_required_parameter", "Missing required parameter: 'model'.", param="model")
+        for engine in self.engines:
+            if any(info.id == model for info in engine.models()):
+                return model
+        raise reject("model_not_found", f"The requested model '{model}' does not exist.", param="model", model=model)
+
+    def engine(self, model: str) -> Engine | None:
+        """Returns the engine of a resolved model; None when it is served no more."""
+        for engine in self.engines:
+            if any(info.id == model for info in engine.models()):
+                return engine
+        return None

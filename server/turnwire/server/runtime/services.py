@@ -1,0 +1,141 @@
+"""What all sessions of a server share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.runtime.clock import Clock
+from turnwire.server.session.effects import PassEnded, Prepare, Prepared, ResponseEnded
+from turnwire.server.session.limits import SessionLimits
+from turnwire.server.session.retention import Retention
+from turnwire.server.session.session import Session
+from turnwire.server.session.toolsets import ToolSets
+from turnwire.server.session.transcript import Entry
+from turnwire.server.store.port import Store
+from turnwire.server.tools.port import HostedTools
+from turnwire.v1.ids import IdSource
+from turnwire.v1.item_pb2 import Item
+
+THREAD_BYTES = 32 * 1024
+"""Work on more than this runs in a thread, so that one big request does not delay its neighbours."""
+
+FEATURES = (
+    "append",
+    "cancel",
+    "credit",
+    "echo",
+    "fork",
+    "hosted_tools",
+    "inherit",
+    "lanes",
+    "request_id",
+    "steer_held",
+    "verbosity",
+    "warm_up",
+)
+"""Features that can be negotiated, each built and tested."""
+
+
+class RequestPolicy(Protocol):
+    """Checks requests and makes their items ready; safe to call from threads."""
+
+    def prepare(self, request: Prepare) -> Prepared:
+        """Checks a create; raises RequestError."""
+        ...
+
+    def prepare_append(self, items: list[Item]) -> tuple[Entry, ...]:
+        """Checks appended items; raises RequestError."""
+        ...
+
+
+class Observer(Protocol):
+    """Hears what sessions do, for metrics. Every call must be cheap."""
+
+    def session_opened(self, door: str) -> None:
+        """A session began."""
+
+    def session_closed(self, door: str) -> None:
+        """A session ended."""
+
+    def response_ended(self, ended: ResponseEnded) -> None:
+        """A response ended."""
+
+    def pass_ended(self, ended: PassEnded) -> None:
+        """A pass ended."""
+
+    def observe_gap(self, gap: float, tokens: int) -> None:
+        """Tokens came, `gap` seconds after the ones before them in the same pass."""
+
+    def rejected(self, code: str) -> None:
+        """A request was refused."""
+
+    def engine_error(self, code: str) -> None:
+        """An engine failed."""
+
+    def credit_stall(self) -> None:
+        """An engine was paused because its client did not take the output."""
+
+    def received(self, door: str, size: int) -> None:
+        """A message came."""
+
+    def sent(self, door: str, size: int, events: int) -> None:
+        """A batch went out."""
+
+
+class Unobserved:
+    """Hears everything and keeps nothing."""
+
+    def session_opened(self, door: str) -> None:
+        """Ignores it."""
+
+    def session_closed(self, door: str) -> None:
+        """Ignores it."""
+
+    def response_ended(self, ended: ResponseEnded) -> None:
+        """Ignores it."""
+
+    def pass_ended(self, ended: PassEnded) -> None:
+        """Ignores it."""
+
+    def observe_gap(self, gap: float, tokens: int) -> None:
+        """Ignores it."""
+
+    def rejected(self, code: str) -> None:
+        """Ignores it."""
+
+    def engine_error(self, code: str) -> None:
+        """Ignores it."""
+
+    def credit_stall(self) -> None:
+        """Ignores it."""
+
+    def received(self, door: str, size: int) -> None:
+        """Ignores it."""
+
+    def sent(self, door: str, size: int, events: int) -> None:
+        """Ignores it."""
+
+
+@dataclass(slots=True)
+class Services:
+    """The ports and settings that every session of a server uses."""
+
+    engines: EngineRegistry
+    policy: RequestPolicy
+    store: Store
+    tools: HostedTools
+    clock: Clock
+    count_tokens: Callable[[str], int]
+    limits: SessionLimits = field(default_factory=SessionLimits)
+    observer: Observer = field(default_factory=Unobserved)
+    ids: IdSource = field(default_factory=lambda: IdSource(os.urandom))
+    tool_sets: ToolSets = field(default_factory=ToolSets)
+    server: str = "turnwire"
+    batch_window: float = 0.0
+    sessions: dict[str, Session] = field(default_factory=dict[str, Session])
+    """Live sessions by id, for look-ups of responses that are not stored."""
+    retention: Callable[[Callable[[str], bool]], Retention] | None = None

@@ -1,0 +1,1 @@
+"""Where responses outlive their sessions: the port and its adapters."""

@@ -1,0 +1,49 @@
+"""A store in memory: bounded, gone with the process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from turnwire.server.session.retention import SharedBytes
+from turnwire.server.session.state import State
+
+MAX_RESPONSES: Final = 65_536
+MAX_BYTES: Final = 1024 * 1024 * 1024
+
+
+class MemoryStore:
+    """Keeps the newest responses, by number and by bytes with shared history counted once."""
+
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
+        """Starts empty."""
+        self._max_responses = max_responses
+        self._max_bytes = max_bytes
+        self._states: OrderedDict[tuple[str, str], State] = OrderedDict()
+        self._shared = SharedBytes()
+
+    def put(self, state: State) -> None:
+        """Keeps a response, or replaces an earlier checkpoint of it."""
+        key = (state.principal, state.id)
+        self._shared.hold(state.transcript)
+        self._drop(key)
+        self._states[key] = state
+        while len(self._states) > self._max_responses or (
+            self._shared.total > self._max_bytes and len(self._states) > 1
+        ):
+            self._drop(next(iter(self._states)))
+
+    async def get(self, principal: str, response_id: str) -> State | None:
+        """Finds a response. Safe to cancel."""
+        return self._states.get((principal, response_id))
+
+    async def delete(self, principal: str, response_id: str) -> bool:
+        """Forgets a response; returns whether there was one. Safe to cancel."""
+        return self._drop((principal, response_id))
+
+    def _drop(self, key: tuple[str, str]) -> bool:
+        state = self._states.pop(key, None)
+        if state is None:
+            return False
+        self._shared.release(state.transcript)
+        return True

@@ -1,0 +1,1 @@
+"""Hosted tools: what the server runs for the model, behind a port."""
