@@ -97,7 +97,8 @@ class _Source:
     def _object(self) -> None:
         self.lines.append(f"def {self._name}(m):")
         self.lines.append("    d = {}")
-        self._body(self._shape, "m", {field.key for field in self._shape.fields})
+        self._fields(self._shape, "m", fill=self._fill)
+        self._unknown(self._shape, "m", _keys(self._shape))
         self.lines.append("    return d")
 
     def _list(self) -> None:
@@ -115,7 +116,8 @@ class _Source:
             self._branch(member)
         self.lines.append(f"def {self._name}_unset(p):")
         self.lines.append("    d = {}")
-        self._body(self._shape, "p", set())
+        self._fields(self._shape, "p", fill=self._fill)
+        self._unknown(self._shape, "p", {"type", *_keys(self._shape)})
         self.lines.append("    return d")
         branches = [f"{member.name!r}: {self._name}_{member.name}" for member in self._shape.members]
         branches += [f"{name!r}: unsayable" for name in self._shape.unsayable]
@@ -125,41 +127,40 @@ class _Source:
 
     def _branch(self, member: Member) -> None:
         """Writes the function of one member of a tagged oneof: the parent's fields, then the member's, flat."""
-        inner = shape_of(member.message)
-        fill, self._fill = self._fill, self._fill and not member.opaque  # an object that came whole is not filled up
-        tag = f"{{'type': {member.type!r}}}"
         self.lines.append(f"def {self._name}_{member.name}(p):")
         self.lines.append(f"    m = p.{member.name}")
         if member.opaque:
             self.lines.append("    d = {}")
-        elif member.untyped_key:
-            self.lines.append(f"    d = {{}} if m.untyped else {tag}")
-        else:
-            self.lines.append(f"    d = {tag}")
-        self._body(self._shape, "p", {"type"} if inner.extra else {"type", *(field.key for field in inner.fields)})
-        self._fill = fill
-        if member.opaque:
+            # An object that came whole is not filled up.
+            self._fields(self._shape, "p", fill=False)
             self.lines.append("    return opaque(d, m)")
             return
-        known = {"type", *(field.key for field in self._shape.fields), *(field.key for field in inner.fields)}
-        self._body(inner, "m", known)
+        inner = shape_of(member.message)
+        tag = f"{{'type': {member.type!r}}}"
+        self.lines.append(f"    d = {{}} if m.untyped else {tag}" if member.untyped_key else f"    d = {tag}")
+        self._fields(self._shape, "p", fill=self._fill)
+        self._fields(inner, "m", fill=self._fill)
+        known = {"type", *_keys(self._shape), *_keys(inner)}
+        self._unknown(self._shape, "p", known)
+        self._unknown(inner, "m", known)
         self.lines.append("    return d")
 
-    def _body(self, shape: Shape, owner: str, known: set[str]) -> None:
+    def _fields(self, shape: Shape, owner: str, *, fill: bool) -> None:
         if shape.constant:
             key, text = shape.constant
-            known = {*known, key}
             self._line(f"d[{key!r}] = {self._constant(Raw(text))}")
         for field in shape.fields:
-            self._member(field, owner)
+            self._member(field, owner, fill=fill)
+
+    def _unknown(self, shape: Shape, owner: str, known: set[str]) -> None:
         if shape.extra:
             keys = self._constant(frozenset(known))
             self._line(f"if {owner}.{shape.extra}: add_unknown(d, {owner}.{shape.extra}, {keys})")
 
-    def _member(self, field: Field, owner: str) -> None:
+    def _member(self, field: Field, owner: str, *, fill: bool) -> None:
         """Writes one field; what stands for an unset one follows from the mode and the options."""
         access, key = f"{owner}.{field.name}", f"d[{field.key!r}]"
-        unset = "" if field.fill is None or not self._fill else f"{key} = {self._constant(_default(field.fill))}"
+        unset = "" if field.fill is None or not fill else f"{key} = {self._constant(_default(field.fill))}"
         scalar = field.kind in (Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.NUMBER)
         if field.repeated or field.mapped:
             value = self._map(field, "v") if field.mapped else self._all(field, "v")
@@ -171,7 +172,7 @@ class _Source:
         elif field.kind is Kind.ENUM:
             self._line(f"v = {self._one(field, access)}")
             self._line(f"if v is not None: {key} = v")
-        elif scalar and not field.presence and self._fill:
+        elif scalar and not field.presence and fill:
             self._line(f"{key} = {self._one(field, access)}")
             return
         else:
@@ -216,6 +217,10 @@ class _Source:
 
 def _function(descriptor: Descriptor) -> str:
     return f"value_of_{descriptor.full_name.replace('.', '_')}"
+
+
+def _keys(shape: Shape) -> set[str]:
+    return {field.key for field in shape.fields} | ({shape.constant[0]} if shape.constant else set())
 
 
 def _default(text: str) -> Raw | None:
