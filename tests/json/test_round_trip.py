@@ -64,8 +64,8 @@ def set_defaults(message: Message) -> None:
     """Sets every unset field that has a json_default to it, at every depth."""
     for field, value in message.ListFields():
         if field.message_type and not field.message_type.GetOptions().map_entry:
-            for inner in value if field.is_repeated else [value]:
-                set_defaults(inner)
+            for each in value if field.is_repeated else [value]:
+                set_defaults(each)
     for unset in message.DESCRIPTOR.fields:
         default = unset.GetOptions().Extensions[options.json_default]
         if not default or not unset.has_presence or message.HasField(unset.name):
