@@ -28,7 +28,7 @@ from turnwire.v1 import response_pb2 as turnwire_dot_v1_dot_response__pb2
 from turnwire.v1 import session_pb2 as turnwire_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwire/v1/client_event.proto\x12\x0bturnwire.v1\x1a\x1dturnwire/v1/annotations.proto\x1a\x16turnwire/v1/item.proto\x1a\x1aturnwire/v1/response.proto\x1a\x19turnwire/v1/session.proto\"\xef\x04\n\x0e\x43onnectRequest\x12\x18\n\nrequest_id\x18\x01 \x01(\tB\x04\xa8\xb5\x18\x01\x12 \n\x04lane\x18\x02 \x01(\tB\r\xb2\xb5\x18\tstream_idH\x01\x88\x01\x01\x12\x32\n\x07\x63ontext\x18\x03 \x01(\x0b\x32\x1b.turnwire.v1.RequestContextB\x04\xa8\xb5\x18\x01\x12(\n\x04open\x18\x04 \x01(\x0b\x32\x18.turnwire.v1.SessionOpenH\x00\x12\x42\n\x06\x63reate\x18\x05 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreateB\x13\x8a\xb5\x18\x0fresponse.createH\x00\x12\x42\n\x06\x61ppend\x18\x06 \x01(\x0b\x32\x1b.turnwire.v1.ResponseAppendB\x13\x8a\xb5\x18\x0fresponse.appendH\x00\x12?\n\x05steer\x18\x07 \x01(\x0b\x32\x1a.turnwire.v1.ResponseSteerB\x12\x8a\xb5\x18\x0eresponse.steerH\x00\x12\x42\n\x06\x63\x61ncel\x18\x08 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCancelB\x13\x8a\xb5\x18\x0fresponse.cancelH\x00\x12&\n\x03\x61\x63k\x18\t \x01(\x0b\x32\x17.turnwire.v1.SessionAckH\x00\x12-\n\x06\x63redit\x18\n \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreditH\x00\x12!\n\x04ping\x18\x0b \x01(\x0b\x32\x11.turnwire.v1.PingH\x00\x12*\n\x05\x63lose\x18\x0c \x01(\x0b\x32\x19.turnwire.v1.SessionCloseH\x00\x42\x07\n\x05\x65ventB\x07\n\x05_lane\"\xb3\x01\n\x0eRequestContext\x12\x13\n\x0btraceparent\x18\x01 \x01(\t\x12\x12\n\ntracestate\x18\x02 \x01(\t\x12\x10\n\x08\x65nd_user\x18\x03 \x01(\t\x12\x37\n\x06labels\x18\x04 \x03(\x0b\x32\'.turnwire.v1.RequestContext.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"y\n\x0eResponseAppend\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x19\n\x0c\x61ppend_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12&\n\x05input\x18\x03 \x03(\x0b\x32\x11.turnwire.v1.ItemB\x04\xa0\xb5\x18\x01\x42\x0f\n\r_append_index\"P\n\rResponseSteer\x12\x1c\n\x14previous_response_id\x18\x01 \x01(\t\x12!\n\x05input\x18\x02 \x01(\x0b\x32\x12.turnwire.v1.Input\"F\n\x0eResponseCancel\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x1f\n\x11target_request_id\x18\x02 \x01(\tB\x04\xa8\xb5\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwire/v1/client_event.proto\x12\x0bturnwire.v1\x1a\x1dturnwire/v1/annotations.proto\x1a\x16turnwire/v1/item.proto\x1a\x1aturnwire/v1/response.proto\x1a\x19turnwire/v1/session.proto\"\x89\x05\n\x0e\x43onnectRequest\x12\x18\n\nrequest_id\x18\x01 \x01(\tB\x04\xa8\xb5\x18\x01\x12 \n\x04lane\x18\x02 \x01(\tB\r\xb2\xb5\x18\tstream_idH\x01\x88\x01\x01\x12\x32\n\x07\x63ontext\x18\x03 \x01(\x0b\x32\x1b.turnwire.v1.RequestContextB\x04\xa8\xb5\x18\x01\x12(\n\x04open\x18\x04 \x01(\x0b\x32\x18.turnwire.v1.SessionOpenH\x00\x12\x42\n\x06\x63reate\x18\x05 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreateB\x13\x8a\xb5\x18\x0fresponse.createH\x00\x12\x42\n\x06\x61ppend\x18\x06 \x01(\x0b\x32\x1b.turnwire.v1.ResponseAppendB\x13\x8a\xb5\x18\x0fresponse.appendH\x00\x12?\n\x05steer\x18\x07 \x01(\x0b\x32\x1a.turnwire.v1.ResponseSteerB\x12\x8a\xb5\x18\x0eresponse.steerH\x00\x12\x42\n\x06\x63\x61ncel\x18\x08 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCancelB\x13\x8a\xb5\x18\x0fresponse.cancelH\x00\x12&\n\x03\x61\x63k\x18\t \x01(\x0b\x32\x17.turnwire.v1.SessionAckH\x00\x12-\n\x06\x63redit\x18\n \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreditH\x00\x12!\n\x04ping\x18\x0b \x01(\x0b\x32\x11.turnwire.v1.PingH\x00\x12*\n\x05\x63lose\x18\x0c \x01(\x0b\x32\x19.turnwire.v1.SessionCloseH\x00\x12\x18\n\nextra_json\x18\x65 \x01(\tB\x04\xd0\xb5\x18\x01\x42\x07\n\x05\x65ventB\x07\n\x05_lane\"\xb3\x01\n\x0eRequestContext\x12\x13\n\x0btraceparent\x18\x01 \x01(\t\x12\x12\n\ntracestate\x18\x02 \x01(\t\x12\x10\n\x08\x65nd_user\x18\x03 \x01(\t\x12\x37\n\x06labels\x18\x04 \x03(\x0b\x32\'.turnwire.v1.RequestContext.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"y\n\x0eResponseAppend\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x19\n\x0c\x61ppend_index\x18\x02 \x01(\rH\x00\x88\x01\x01\x12&\n\x05input\x18\x03 \x03(\x0b\x32\x11.turnwire.v1.ItemB\x04\xa0\xb5\x18\x01\x42\x0f\n\r_append_index\"P\n\rResponseSteer\x12\x1c\n\x14previous_response_id\x18\x01 \x01(\t\x12!\n\x05input\x18\x02 \x01(\x0b\x32\x12.turnwire.v1.Input\"F\n\x0eResponseCancel\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x1f\n\x11target_request_id\x18\x02 \x01(\tB\x04\xa8\xb5\x18\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,6 +49,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONNECTREQUEST'].fields_by_name['steer']._serialized_options = b'\212\265\030\016response.steer'
   _globals['_CONNECTREQUEST'].fields_by_name['cancel']._loaded_options = None
   _globals['_CONNECTREQUEST'].fields_by_name['cancel']._serialized_options = b'\212\265\030\017response.cancel'
+  _globals['_CONNECTREQUEST'].fields_by_name['extra_json']._loaded_options = None
+  _globals['_CONNECTREQUEST'].fields_by_name['extra_json']._serialized_options = b'\320\265\030\001'
   _globals['_REQUESTCONTEXT_LABELSENTRY']._loaded_options = None
   _globals['_REQUESTCONTEXT_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_RESPONSEAPPEND'].fields_by_name['input']._loaded_options = None
@@ -56,15 +58,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESPONSECANCEL'].fields_by_name['target_request_id']._loaded_options = None
   _globals['_RESPONSECANCEL'].fields_by_name['target_request_id']._serialized_options = b'\250\265\030\001'
   _globals['_CONNECTREQUEST']._serialized_start=158
-  _globals['_CONNECTREQUEST']._serialized_end=781
-  _globals['_REQUESTCONTEXT']._serialized_start=784
-  _globals['_REQUESTCONTEXT']._serialized_end=963
-  _globals['_REQUESTCONTEXT_LABELSENTRY']._serialized_start=918
-  _globals['_REQUESTCONTEXT_LABELSENTRY']._serialized_end=963
-  _globals['_RESPONSEAPPEND']._serialized_start=965
-  _globals['_RESPONSEAPPEND']._serialized_end=1086
-  _globals['_RESPONSESTEER']._serialized_start=1088
-  _globals['_RESPONSESTEER']._serialized_end=1168
-  _globals['_RESPONSECANCEL']._serialized_start=1170
-  _globals['_RESPONSECANCEL']._serialized_end=1240
+  _globals['_CONNECTREQUEST']._serialized_end=807
+  _globals['_REQUESTCONTEXT']._serialized_start=810
+  _globals['_REQUESTCONTEXT']._serialized_end=989
+  _globals['_REQUESTCONTEXT_LABELSENTRY']._serialized_start=944
+  _globals['_REQUESTCONTEXT_LABELSENTRY']._serialized_end=989
+  _globals['_RESPONSEAPPEND']._serialized_start=991
+  _globals['_RESPONSEAPPEND']._serialized_end=1112
+  _globals['_RESPONSESTEER']._serialized_start=1114
+  _globals['_RESPONSESTEER']._serialized_end=1194
+  _globals['_RESPONSECANCEL']._serialized_start=1196
+  _globals['_RESPONSECANCEL']._serialized_end=1266
 # @@protoc_insertion_point(module_scope)

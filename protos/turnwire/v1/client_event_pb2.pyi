@@ -47,12 +47,15 @@ class ConnectRequest(_message.Message):
     CREDIT_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
+    EXTRA_JSON_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Client-chosen, at most 128 printable ASCII characters, unique per session. A repeat with the same body is answered
     by the first outcome, marked duplicate; with another body by `request_id_reused`. Empty means no idempotency.
     """
     lane: _builtins.str
     """Where a create runs: empty is the default lane; else 1 to 256 characters of `[A-Za-z0-9_.-]`."""
+    extra_json: _builtins.str
+    """Keys of the public form that neither this message nor its event knows: accepted, ignored."""
     @_builtins.property
     def context(self) -> Global___RequestContext:
         """Context of this one request."""
@@ -108,10 +111,11 @@ class ConnectRequest(_message.Message):
         credit: _session_pb2.ResponseCredit | None = ...,
         ping: _session_pb2.Ping | None = ...,
         close: _session_pb2.SessionClose | None = ...,
+        extra_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lane", b"_lane", "ack", b"ack", "append", b"append", "cancel", b"cancel", "close", b"close", "context", b"context", "create", b"create", "credit", b"credit", "event", b"event", "lane", b"lane", "open", b"open", "ping", b"ping", "steer", b"steer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane", b"_lane", "ack", b"ack", "append", b"append", "cancel", b"cancel", "close", b"close", "context", b"context", "create", b"create", "credit", b"credit", "event", b"event", "lane", b"lane", "open", b"open", "ping", b"ping", "request_id", b"request_id", "steer", b"steer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lane", b"_lane", "ack", b"ack", "append", b"append", "cancel", b"cancel", "close", b"close", "context", b"context", "create", b"create", "credit", b"credit", "event", b"event", "extra_json", b"extra_json", "lane", b"lane", "open", b"open", "ping", b"ping", "request_id", b"request_id", "steer", b"steer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lane: _TypeAlias = _typing.Literal["lane"]  # noqa: Y015
     _WhichOneofArgType__lane: _TypeAlias = _typing.Literal["_lane", b"_lane"]  # noqa: Y015

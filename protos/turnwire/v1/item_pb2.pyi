@@ -618,10 +618,13 @@ class Logprob(_message.Message):
     LOGPROB_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    EXTRA_JSON_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     """The token's text."""
     logprob: _builtins.float
     """Its natural log-probability."""
+    extra_json: _builtins.str
+    """Keys of the public form that this message does not know."""
     @_builtins.property
     def bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Its UTF-8 bytes, each 0 to 255."""
@@ -637,10 +640,11 @@ class Logprob(_message.Message):
         logprob: _builtins.float = ...,
         bytes: _abc.Iterable[_builtins.int] | None = ...,
         top_logprobs: _abc.Iterable[Global___TopLogprob] | None = ...,
+        extra_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "logprob", b"logprob", "token", b"token", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "extra_json", b"extra_json", "logprob", b"logprob", "token", b"token", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
