@@ -89,7 +89,7 @@ def make_services(
     tools = tools or NoHostedTools()
     return Services(
         engines=registry,
-        policy=Preparer(registry, limits, tools, fixed_size),
+        policy=Preparer(registry.resolve, limits, count=fixed_size, hosted=tools),
         store=MemoryStore(),
         tools=tools,
         clock=clock or LoopClock(),

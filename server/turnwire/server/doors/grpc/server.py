@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -24,10 +24,16 @@ def _health_servicer() -> Any:
 class GrpcServer:
     """The gRPC door as something that starts and stops."""
 
-    def __init__(self, services: Services, keys: Keys | None = None, options: GrpcOptions | None = None) -> None:
-        """Takes what sessions share, who may come in, and the settings of the transport."""
+    def __init__(
+        self,
+        services: Services,
+        keys: Keys | None = None,
+        options: GrpcOptions | None = None,
+        on_refused: Callable[[str], None] = lambda door: None,
+    ) -> None:
+        """Takes what sessions share, who may come in, the settings of the transport, and who hears of bad keys."""
         options = options or GrpcOptions()
-        self.servicer = ResponsesServicer(services, keys, options)
+        self.servicer = ResponsesServicer(services, keys, options, on_refused)
         self._server: grpc.aio.Server = grpc.aio.server(options=options.channel_args())
         self._server.add_generic_rpc_handlers((self.servicer.handler(),))
         self._health: Any = _health_servicer()

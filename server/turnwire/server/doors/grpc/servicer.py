@@ -36,8 +36,11 @@ class Keys(Protocol):
 class ResponsesServicer:
     """Serves `turnwire.v1.ResponsesService`."""
 
-    def __init__(self, services: Services, keys: Keys | None, options: GrpcOptions) -> None:
-        """Takes what sessions share, who may come in (None for everybody), and the limits of the door."""
+    def __init__(
+        self, services: Services, keys: Keys | None, options: GrpcOptions, on_refused: Callable[[str], None]
+    ) -> None:
+        """Takes what sessions share, who may come in (None for everybody), the limits, and who hears of bad keys."""
+        self._on_refused = on_refused
         self._services = services
         self._keys = keys
         self._options = options
@@ -94,6 +97,7 @@ class ResponsesServicer:
         try:
             return self._keys.authenticate(header)
         except RequestError as refusal:
+            self._on_refused("grpc")
             await abort(context, refusal.error)
 
     async def connect(self, requests: object, context: BytesContext) -> None:

@@ -1,0 +1,162 @@
+"""Wiring: from a configuration to a running server, and its orderly end. No decision is taken here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import grpc
+from prometheus_client import CollectorRegistry
+
+from turnwire.server.address import Address
+from turnwire.server.config import ServerConfig, StartError, TlsConfig
+from turnwire.server.doors.grpc.options import GrpcOptions
+from turnwire.server.doors.grpc.server import GrpcServer
+from turnwire.server.engine.port import Engine
+from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.engine.scripted.engine import ScriptedEngine
+from turnwire.server.engine.scripted.scenario import load_scenario, packaged_scenario
+from turnwire.server.keys import KeyRing
+from turnwire.server.policy.prepare import Preparer
+from turnwire.server.prompt import vocabulary
+from turnwire.server.runtime.clock import LoopClock
+from turnwire.server.runtime.services import Services
+from turnwire.server.store.memory import MemoryStore
+from turnwire.server.telemetry.endpoint import MetricsEndpoint
+from turnwire.server.telemetry.metrics import Metrics
+from turnwire.server.tools.port import NoHostedTools
+
+_log: Final = logging.getLogger(__name__)
+
+
+def _engine(config: ServerConfig) -> Engine:
+    scenario = load_scenario(config.engine.scenario) if config.engine.scenario else packaged_scenario()
+    return ScriptedEngine(scenario, speed=config.engine.speed)
+
+
+def _services(config: ServerConfig, engine: Engine, metrics: Metrics) -> Services:
+    registry = EngineRegistry((engine,))
+    tools = NoHostedTools()
+    return Services(
+        engines=registry,
+        policy=Preparer(registry.resolve, config.limits, count=vocabulary.count, hosted=tools),
+        store=MemoryStore(),
+        tools=tools,
+        clock=LoopClock(),
+        count_tokens=vocabulary.count,
+        limits=config.limits,
+        observer=metrics,
+        server=f"turnwire/{version('turnwire')}",
+        batch_window=config.batch_window,
+    )
+
+
+def _options(config: ServerConfig) -> GrpcOptions:
+    return GrpcOptions(
+        max_message_bytes=config.max_message_bytes,
+        keepalive_time=config.keepalive.time,
+        keepalive_timeout=config.keepalive.timeout,
+        min_client_ping_interval=config.keepalive.min_client_interval,
+        max_sessions=config.max_sessions,
+        max_sessions_per_principal=config.max_sessions_per_key,
+    )
+
+
+def _credentials(tls: TlsConfig | None) -> grpc.ServerCredentials | None:
+    if tls is None:
+        return None
+    pair = (_read(tls.key), _read(tls.cert))
+    clients = _read(tls.client_ca) if tls.client_ca else None
+    return grpc.ssl_server_credentials([pair], clients, require_client_auth=clients is not None)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        msg = f"{path}: cannot be read: {error.strerror}"
+        raise StartError(msg) from error
+
+
+def _listen(server: GrpcServer, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
+    try:
+        port = server.listen(str(address), None if address.path else credentials)
+    except RuntimeError as error:
+        msg = f"cannot listen at {address}: is another server using it? Choose another with --grpc"
+        raise StartError(msg) from error
+    return address if address.path else address.bound_to(port)
+
+
+async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
+    """Runs a server until it is told to stop by SIGINT or SIGTERM; a second signal stops it at once.
+
+    Args:
+        config: Everything it is told.
+        ready: Hears one line per address once it listens there.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        StartError: An address or a file cannot be used.
+        ScenarioError: The scenario cannot be played.
+        KeyFileError: The key file cannot be used.
+    """
+    keys = KeyRing.load(config.api_key_file) if config.api_key_file else None
+    engine = _engine(config)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    services = _services(config, engine, metrics)
+    metrics.watch(lambda: [session.gauges() for session in services.sessions.values()])
+    # Now and not with the first request, which would wait half a second for it.
+    vocabulary.encoding()
+    server = GrpcServer(services, keys, _options(config), on_refused=metrics.auth_failed)
+    credentials = _credentials(config.tls)
+    bound = [_listen(server, address, credentials) for address in config.grpc]
+    stopping = asyncio.Event()
+    endpoint = MetricsEndpoint(registry, healthy=lambda: not stopping.is_set())
+    try:
+        metrics_at = await endpoint.start(config.metrics) if config.metrics else None
+        await server.start()
+        for address in bound:
+            ready(f"grpc listening on {address}")
+        if metrics_at is not None:
+            ready(f"metrics listening on {_url(metrics_at)}")
+        await _until_signalled(stopping)
+        _log.info("draining: running responses get %g s; a second signal stops at once", config.drain_grace)
+        await _drain(server, config.drain_grace)
+    finally:
+        await server.stop(0)
+        await endpoint.stop()
+        await engine.aclose()
+    return 0
+
+
+def _url(address: Address) -> str:
+    return str(address) if address.path else f"http://{address}/metrics"
+
+
+async def _until_signalled(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    await stopping.wait()
+
+
+async def _drain(server: GrpcServer, grace: float) -> None:
+    """Drains until it is done or a second signal comes."""
+    loop = asyncio.get_running_loop()
+    again = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, again.set)
+    draining = asyncio.create_task(server.stop(grace))
+    impatient = asyncio.create_task(again.wait())
+    await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
+    impatient.cancel()
+    draining.cancel()
+    await asyncio.gather(draining, impatient, return_exceptions=True)
