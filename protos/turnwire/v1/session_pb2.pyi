@@ -46,7 +46,7 @@ class SessionOpen(_message.Message):
     """
     response_credit_bytes: _builtins.int
     """Bytes of events per response that the application has not yet consumed, returned by ResponseCredit; 4 KiB to
-    16 MiB. Unset means 256 KiB; 0 switches it off.
+    16 MiB. Unset means 64 KiB; 0 switches it off.
     """
     max_event_bytes: _builtins.int
     """Largest event the client can take, at least 4 KiB. Larger items are announced as truncated. Unset means 3 MiB, which

@@ -76,6 +76,8 @@ class Context:
         self.pass_ids = count(1)
         self.closing = False
         """Whether new requests are refused."""
+        self.half_closed = False
+        """Whether the client can say nothing more: what stops at tool calls then completes instead of waiting."""
         self.go_away: Callable[[str], None] = lambda reason: None
         """Announces the end of the session for a reason of its own."""
 

@@ -272,7 +272,7 @@ class Passes:
             run.clocks.begun = self._context.now
             run.clocks.client_wait = 0.0
             self.begin(run)
-        elif missing and run.hold:
+        elif missing and run.hold and not self._context.half_closed:
             self._commit_pass(run)
             run.move(fact, Phase.PAUSED)
             self._endings.pause(run)

@@ -279,6 +279,7 @@ class Session:
         """Hears that the client sends nothing more; it may still read. Not a sign that it is content."""
         self._context.now = now
         self._context.closing = True
+        self._context.half_closed = True
         self._close_when_idle = True
         # Nothing can be appended any more, so what is held is let go; its checkpoint stays.
         for run in list(self._context.runs.values()):
