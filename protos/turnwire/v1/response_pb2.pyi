@@ -976,14 +976,14 @@ class Response(_message.Message):
     EXTRA_JSON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Prefix `resp_`. Opaque."""
-    created_at: _builtins.float
-    """Acceptance, in seconds since 1970-01-01 UTC; whole seconds."""
+    created_at: _builtins.int
+    """Acceptance, in seconds since 1970-01-01 UTC. Unsigned 32 bits last until 2106."""
     status: Global___ResponseStatus.ValueType
     """How far it has come."""
     background: _builtins.bool
     """Whether it runs apart from any connection."""
-    completed_at: _builtins.float
-    """The end, in seconds since 1970-01-01 UTC; whole seconds. Unset while it runs and where it did not complete."""
+    completed_at: _builtins.int
+    """The end, in seconds since 1970-01-01 UTC. Unset while it runs and where it did not complete."""
     frequency_penalty: _builtins.float
     """Echo of the request."""
     instructions: _builtins.str
@@ -1062,10 +1062,10 @@ class Response(_message.Message):
         self,
         *,
         id: _builtins.str = ...,
-        created_at: _builtins.float = ...,
+        created_at: _builtins.int = ...,
         status: Global___ResponseStatus.ValueType = ...,
         background: _builtins.bool | None = ...,
-        completed_at: _builtins.float | None = ...,
+        completed_at: _builtins.int | None = ...,
         error: Global___ResponseError | None = ...,
         frequency_penalty: _builtins.float | None = ...,
         incomplete_details: Global___IncompleteDetails | None = ...,
