@@ -100,7 +100,7 @@ def open_channel(address: str, options: ChannelOptions) -> aio.Channel:
         ValueError: The address cannot be read.
     """
     where = parse_address(address)
-    arguments = _arguments(options)
+    arguments = channel_arguments(options)
     if not where.tls:
         return aio.insecure_channel(where.target, options=arguments)
     credentials = grpc.ssl_channel_credentials(
@@ -109,7 +109,8 @@ def open_channel(address: str, options: ChannelOptions) -> aio.Channel:
     return aio.secure_channel(where.target, credentials, options=arguments)
 
 
-def _arguments(options: ChannelOptions) -> tuple[tuple[str, str | int], ...]:
+def channel_arguments(options: ChannelOptions) -> tuple[tuple[str, str | int], ...]:
+    """Returns the arguments of a channel."""
     arguments: dict[str, str | int] = {
         "grpc.keepalive_time_ms": int(options.keepalive_time * 1000),
         "grpc.keepalive_timeout_ms": int(options.keepalive_timeout * 1000),

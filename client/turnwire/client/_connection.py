@@ -25,6 +25,7 @@ logger = logging.getLogger("turnwire.client")
 
 # How long a failed write waits for the reader to learn the status that explains it.
 _STATUS_WAIT: Final = 1.0
+_PRUNE_FROM: Final = 16
 
 
 class Signal:
@@ -44,16 +45,15 @@ class Signal:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def wait(self) -> None:
-        """Waits for the next `notify`. Cancelling it is safe."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            raise
+    def wait(self) -> asyncio.Future[None]:
+        """Returns a future that the next `notify` completes. Cancelling it is safe."""
+        waiters = self._waiters
+        if len(waiters) >= _PRUNE_FROM:
+            # Waits that were cancelled stay until somebody notifies; time-outs in a loop must not pile them up.
+            self._waiters = waiters = [waiter for waiter in waiters if not waiter.done()]
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters.append(waiter)
+        return waiter
 
 
 class Connection:
@@ -69,7 +69,6 @@ class Connection:
         """Set when the session has ended."""
         self._cause: BaseException | None = None
         self._ended: Final = Signal()
-        self._opened: Final = Signal()
         self._outgoing: Final = Signal()
         self._room: Final = Signal()
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,15 +83,14 @@ class Connection:
 
         Raises:
             ConnectError: The server did not answer in time.
+            RequestRejectedError: The server does not accept the settings.
             SessionLost: The stream ended; the cause says why.
         """
-        self.protocol.open(settings)
+        request = self.protocol.open(settings)
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
             async with asyncio.timeout(self.options.connect_timeout):
-                while self.protocol.opened is None:
-                    self.check()
-                    await self._opened.wait()
+                await self.settled(request)
         except TimeoutError:
             msg = (
                 f"{self.address} opened no session within {self.options.connect_timeout:g} s; "
@@ -101,7 +99,7 @@ class Connection:
             raise ConnectError(msg) from None
         if self.options.heartbeat is not None:
             self._tasks.append(asyncio.create_task(self._beat(self.options.heartbeat)))
-        return self.protocol.opened
+        return self.protocol.opened or SessionOpened()
 
     async def close(self, *, drain: bool = False) -> None:
         """Ends the session in order, or after `close_timeout` by force. Cancelling it ends the session by force.
@@ -143,7 +141,7 @@ class Connection:
         self._cause = cause
         self.lost = self.protocol.loss(reason, message)
         self.protocol.wake_all()
-        for signal in (self._ended, self._opened, self._outgoing, self._room):
+        for signal in (self._ended, self._outgoing, self._room):
             signal.notify()
 
     def check(self) -> None:
@@ -220,10 +218,7 @@ class Connection:
         try:
             while (batch := await self.transport.receive()) is not None:
                 self._heard = True
-                opening = protocol.opened is None
                 protocol.receive(batch)
-                if opening:
-                    self._opened.notify()
                 if protocol.has_outgoing:
                     self._outgoing.notify()
                 if protocol.credit.unflushed:

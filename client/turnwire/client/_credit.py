@@ -24,7 +24,8 @@ class CreditAccount:
     def __init__(self) -> None:
         """Starts without credit: none is returned before the server has said what is in force."""
         self._session_share = 0
-        self._response_share = 0
+        self.response_share = 0
+        """Bytes of a response that are worth a message; 0 means its credit is not counted."""
         self._unacknowledged = 0
         self._ack_due = False
         self._due: dict[int, int] = {}
@@ -32,7 +33,7 @@ class CreditAccount:
     def opened(self, opened: SessionOpened) -> None:
         """Takes the credit in force; 0 is off."""
         self._session_share = -(-opened.session_credit_bytes // _SHARE)
-        self._response_share = -(-opened.response_credit_bytes // _SHARE)
+        self.response_share = -(-opened.response_credit_bytes // _SHARE)
 
     @property
     def due(self) -> bool:
@@ -53,7 +54,7 @@ class CreditAccount:
 
     def taken(self, response: ResponseState) -> bool:
         """Looks at what the application has taken of a response; tells whether that is worth a message."""
-        if self._response_share and response.consumed < self._response_share:
+        if self.response_share and response.consumed < self.response_share:
             return False
         return self._release(response)
 
@@ -81,7 +82,7 @@ class CreditAccount:
 
     def _release(self, response: ResponseState) -> bool:
         size, response.consumed = response.consumed, 0
-        if not size or not self._response_share or response.ended:
+        if not size or not self.response_share or response.ended:
             return False
         self._due[response.handle] = self._due.get(response.handle, 0) + size
         return True

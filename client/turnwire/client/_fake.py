@@ -110,11 +110,6 @@ class Script(Protocol):
     """What a fake session plays from, and writes into."""
 
     @property
-    def requests(self) -> list[ConnectRequest]:
-        """Where everything clients sent is recorded."""
-        ...
-
-    @property
     def session_credit_bytes(self) -> int:
         """The session credit to announce."""
         ...
@@ -122,6 +117,10 @@ class Script(Protocol):
     @property
     def response_credit_bytes(self) -> int:
         """The response credit to announce."""
+        ...
+
+    def record(self, request: ConnectRequest) -> None:
+        """Notes what a client sent."""
         ...
 
     def next_number(self) -> int:
@@ -157,7 +156,7 @@ class FakeSession:
 
     def receive(self, request: ConnectRequest) -> None:
         """Takes a message of the client's and answers it."""
-        self._script.requests.append(request)
+        self._script.record(request)
         kind = request.WhichOneof("event")
         if kind == "open":
             opened = SessionOpened(
@@ -226,7 +225,7 @@ class FakeSession:
                 return
             appended.duplicate = True
             appended.awaiting_call_ids.extend(response.awaiting)
-            self._event(response, ServerEvent(appended=appended))
+            self._pending.append(ServerEvent(response=response.handle, appended=appended))
             return
         answered = {call_id_of(item) for item in append.input} - {""}
         unknown = answered.difference(response.awaiting)
@@ -243,7 +242,7 @@ class FakeSession:
         response.appends.append(body)
         response.output += len(append.input)
         appended.awaiting_call_ids.extend(remaining)
-        self._event(response, ServerEvent(appended=appended))
+        self._pending.append(ServerEvent(response=response.handle, appended=appended))
         if answer is not None:
             response.paused = False
             self._play(response, answer)

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from turnwire.client.events import Event
 from turnwire.client.exceptions import ProtocolError
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import DoneReason, Response, ResponseCreate, ResponseError, ResponseStatus
@@ -35,8 +34,22 @@ CALL_KINDS: Final = frozenset(
 )
 """Items that call a tool of the client's."""
 
+DELTA_KINDS: Final = frozenset(
+    {
+        "output_text_delta",
+        "function_call_arguments_delta",
+        "reasoning_text_delta",
+        "reasoning_summary_text_delta",
+        "custom_tool_call_input_delta",
+        "refusal_delta",
+    }
+)
+"""The frequent events, which change nothing but the text."""
+
 CREDIT_EXEMPT: Final = frozenset({"created", "appended", "done"})
 """Events that cost no response credit."""
+
+_UNNUMBERED: Final = frozenset({"appended", "steer_accepted", "steer_pending", "steer_failed"})
 
 _OUTPUT_KINDS: Final = frozenset(
     {
@@ -65,6 +78,8 @@ _NOT_ECHOED: Final = frozenset({"input", "instructions", "tools", "extra_json"})
 _OPEN_LIMIT: Final = 1024
 
 Listener: TypeAlias = Callable[[], None]
+Arrived: TypeAlias = tuple[ServerEvent, str]
+"""An event and which member of it is set."""
 
 
 class ResponseState:
@@ -80,7 +95,8 @@ class ResponseState:
         self.listener: Listener | None = None
         """Called after each batch that concerned this response."""
         self.touched = False
-        self.events: deque[Event] = deque()
+        """Whether the batch being read concerned this response."""
+        self.events: deque[Arrived] = deque()
         self.abandoned = False
         """Whether nobody will take the events: they are dropped, and their credit returned at once."""
         self.consumed = 0
@@ -109,7 +125,6 @@ class ResponseState:
             _echo(create, self._created)
         self._items: dict[int, Item | None] = {}
         self._next_index = 0
-        self._since_pause = 0
         self._unplaced: deque[Item] = deque()
         self._open_deltas: list[ServerEvent] = []
         self._open_text: list[str] = []
@@ -117,30 +132,47 @@ class ResponseState:
 
     # Arrival.
 
+    def fold_delta(self, proto: ServerEvent, kind: str) -> None:
+        """Takes in an event of `DELTA_KINDS`; the hot path. `end_batch` must follow.
+
+        Raises:
+            ProtocolError: The sequence number does not follow.
+        """
+        sequence = proto.sequence_number
+        if sequence <= self._sequence:
+            self._out_of_order(sequence, kind)
+        self._sequence = sequence
+        if kind == "output_text_delta":
+            self._open_deltas.append(proto)
+        self.events.append((proto, kind))
+
     def fold(self, proto: ServerEvent, kind: str) -> None:
         """Takes an event in.
 
         Raises:
             ProtocolError: The sequence number does not follow.
         """
-        # What is repeated for a request that came twice travels without a handle and without a number.
-        if proto.response:
+        # Answers overtake what waits in the response's own stream, so they have no place in its count.
+        if kind not in _UNNUMBERED and proto.response:
             sequence = proto.sequence_number
             if sequence <= self._sequence:
-                msg = f"{self.id}: event {sequence} ({kind}) came after event {self._sequence}"
-                raise ProtocolError(msg)
+                self._out_of_order(sequence, kind)
             self._sequence = sequence
-        if kind == "output_text_delta":
-            self._open_deltas.append(proto)
-            if len(self._open_deltas) >= _OPEN_LIMIT:
-                self._join_deltas()
-        else:
-            handler = _HANDLERS.get(kind)
-            if handler is not None:
-                handler(self, proto)
-        self.events.append(Event(proto, kind))
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(self, proto)
+        self.events.append((proto, kind))
+
+    def end_batch(self) -> None:
+        """Does what need not be done for each event."""
+        if len(self._open_deltas) >= _OPEN_LIMIT:
+            self._join_deltas()
         if self.abandoned:
-            self.take()
+            self.drop()
+
+    def _out_of_order(self, sequence: int, kind: str) -> NoReturn:
+        msg = f"{self.id}: event {sequence} ({kind}) came after event {self._sequence}"
+        raise ProtocolError(msg)
 
     def _on_item_added(self, proto: ServerEvent) -> None:
         self.paused = False
@@ -171,16 +203,18 @@ class ResponseState:
         done.CopyFrom(proto.done)
         self.done = done
         self.done_sequence = proto.sequence_number
-        self.awaiting = tuple(done.awaiting_call_ids)
         self._void.update(done.void_call_ids)
-        self.paused = done.reason == DoneReason.DONE_REASON_TOOL_CALLS
-        self.ended = not self.paused
+        # A confirmation may have overtaken the pause it belongs to.
+        self.awaiting = tuple(call_id for call_id in done.awaiting_call_ids if call_id not in self._answered)
+        self.ended = done.reason != DoneReason.DONE_REASON_TOOL_CALLS
+        self.paused = not self.ended and bool(self.awaiting)
         if done.output:
-            # At this verbosity appended items come back in their places.
-            self._unplaced.clear()
-            for index, item in enumerate(done.output, start=self._since_pause):
-                self._finish(index, _owned_item(item))
-        self._since_pause = self._next_index
+            while self._unplaced:
+                self._items[self._next_index] = self._unplaced.popleft()
+                self._next_index += 1
+            for item in done.output:
+                if not (item.WhichOneof("kind") in _OUTPUT_KINDS and call_id_of(item) in self._answered):
+                    self._finish(self._next_index, _owned_item(item))
 
     def _finish(self, index: int, item: Item) -> None:
         self._items[index] = item
@@ -220,14 +254,19 @@ class ResponseState:
 
     # What the application asks.
 
-    def take(self) -> Event | None:
+    def take(self) -> Arrived | None:
         """Takes the next event out and counts its credit."""
         if not self.events:
             return None
-        event = self.events.popleft()
-        if event.kind not in CREDIT_EXEMPT:
-            self.consumed += event.proto.ByteSize()
-        return event
+        arrived = self.events.popleft()
+        if arrived[1] not in CREDIT_EXEMPT:
+            self.consumed += arrived[0].ByteSize()
+        return arrived
+
+    def drop(self) -> None:
+        """Takes all events out; nobody wants them."""
+        while self.take() is not None:
+            pass
 
     def open_calls(self) -> list[Item]:
         """Returns finished calls whose outputs were neither sent nor made void."""

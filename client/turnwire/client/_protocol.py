@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from turnwire.client._credit import CreditAccount
-from turnwire.client._fold import ResponseState
+from turnwire.client._fold import DELTA_KINDS, ResponseState
 from turnwire.client._lanes import LaneLog
 from turnwire.client._request import Request
 from turnwire.client.exceptions import Loss, ProtocolError, RequestRejectedError
@@ -72,6 +72,7 @@ class SessionProtocol:
         self._pings: dict[int, Request] = {}
         self._repeated: dict[str, ResponseState] = {}
         self._outgoing: deque[ConnectRequest] = deque()
+        self._opening: Request | None = None
         self._highest_handle = 0
         self._ids: Iterator[int] = itertools.count(1)
         self._touched: list[Request | ResponseState] = []
@@ -95,9 +96,10 @@ class SessionProtocol:
             message = self._outgoing.popleft()
         return message
 
-    def open(self, settings: SessionOpen) -> None:
+    def open(self, settings: SessionOpen) -> Request:
         """Opens the session; before anything else."""
-        self._outgoing.append(ConnectRequest(open=settings))
+        self._opening = Request(self._new_id(), "open")
+        return self._submit(self._opening, ConnectRequest(request_id=self._opening.id, open=settings))
 
     def create(
         self,
@@ -155,8 +157,7 @@ class SessionProtocol:
     def abandon_response(self, response: ResponseState) -> None:
         """Cancels a response whose events nobody will take."""
         response.abandoned = True
-        while response.take() is not None:
-            pass
+        response.drop()
         self.credit.taken(response)
         if not response.ended:
             self._outgoing.append(ConnectRequest(cancel=ResponseCancel(response_id=response.id)))
@@ -236,14 +237,15 @@ class SessionProtocol:
                 elif kind == "created":
                     self._settle_from(response, proto, kind)
                     continue
-                response.fold(proto, kind)
                 if not response.touched:
                     response.touched = True
                     touched.append(response)
+                if kind in DELTA_KINDS:
+                    response.fold_delta(proto, kind)
+                    continue
+                response.fold(proto, kind)
                 if kind in _SETTLING:
                     self._settle_from(response, proto, kind)
-                if response.abandoned:
-                    self.credit.taken(response)
         finally:
             self._notify()
         self.credit.received(batch.ByteSize())
@@ -264,6 +266,9 @@ class SessionProtocol:
             self.opened = SessionOpened()
             self.opened.CopyFrom(proto.opened)
             self.credit.opened(self.opened)
+            if self._opening is not None:
+                self._settle(self._opening)
+                self._opening = None
         elif kind == "go_away":
             self.go_away = SessionGoAway()
             self.go_away.CopyFrom(proto.go_away)
@@ -383,6 +388,7 @@ class SessionProtocol:
                     error.CopyFrom(proto.steer_failed.error)
                     self._reject(request, error, response_id)
                 else:
+                    request.response.append_confirmed(request.items)
                     self._settle(request)
                 return
 
@@ -405,6 +411,10 @@ class SessionProtocol:
         touched, self._touched = self._touched, []
         for one in touched:
             one.touched = False
+            if isinstance(one, ResponseState):
+                one.end_batch()
+                if one.abandoned:
+                    self.credit.taken(one)
             if one.listener is not None:
                 one.listener()
 

@@ -13,7 +13,7 @@ from turnwire.client.exceptions import RequestRejectedError
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.item_pb2 import Item
 
-RequestKind: TypeAlias = Literal["create", "append", "steer", "cancel", "ping"]
+RequestKind: TypeAlias = Literal["open", "create", "append", "steer", "cancel", "ping"]
 
 
 @dataclass(eq=False, slots=True)

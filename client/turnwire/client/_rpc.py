@@ -11,7 +11,7 @@ from typing import Final, TypeVar, Unpack
 from grpc import aio
 
 from turnwire.client._body import CreateFields, build_create
-from turnwire.client._fold import ResponseState
+from turnwire.client._fold import DELTA_KINDS, ResponseState
 from turnwire.client._status import from_status
 from turnwire.client.events import Event
 from turnwire.v1.client_event_pb2 import RequestContext
@@ -137,10 +137,15 @@ class OneShotStream:
                         continue
                     if self._state is None:
                         self._state = ResponseState(proto.created, proto.response, self._create)
-                    self._state.fold(proto, kind)
-                    event = self._state.take()
-                    if event is not None:
-                        yield event
+                    if kind in DELTA_KINDS:
+                        self._state.fold_delta(proto, kind)
+                    else:
+                        self._state.fold(proto, kind)
+                    arrived = self._state.take()
+                    if arrived is not None:
+                        yield Event(*arrived)
+                if self._state is not None:
+                    self._state.end_batch()
         except aio.AioRpcError as error:
             raise from_status(error) from error
 

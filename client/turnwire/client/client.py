@@ -103,6 +103,7 @@ class Connect:
         Raises:
             ConnectError: No server answered; the message says what to check.
             AuthenticationError: The server wants an API key, or another one.
+            RequestRejectedError: The server does not accept the settings.
         """
         return self._open().__await__()
 

@@ -5,13 +5,14 @@ Below: `_fold` keeps what is known, `_connection` moves messages. Above: the app
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, TypeVar, Unpack, cast
 
 from turnwire.client._body import CreateFields, InputLike, ItemLike, build_input, build_items
 from turnwire.client._connection import Connection, Signal
-from turnwire.client._fold import ResponseState
+from turnwire.client._fold import Arrived, ResponseState
 from turnwire.client.events import Event
 from turnwire.client.exceptions import ResponseFailedError
 from turnwire.v1.item_pb2 import (
@@ -57,6 +58,7 @@ class ResponseStream:
         self._session: Final = session
         self._changed: Final = Signal()
         self._calls_taken = 0
+        self._share: Final = connection.protocol.credit.response_share
         state.listener = self._changed.notify
 
     @property
@@ -134,34 +136,27 @@ class ResponseStream:
             SessionLost: The session ended before the response; everything that arrived was returned first.
         """
         while True:
-            event = self._state.take()
-            if event is not None:
-                if self._state.consumed:
+            arrived = self._state.take()
+            if arrived is not None:
+                if self._state.consumed >= self._share:
                     self._connection.return_credit(self._state)
-                return event
+                return Event(*arrived)
             if self._state.ended:
                 raise StopAsyncIteration
             await self._more()
 
     async def until_done(self) -> ResponseDone:
-        """Reads up to the next pause or the end and returns it. Cancelling it is safe.
+        """Reads up to the next pause that waits for an answer, or the end, and returns it. Cancelling it is safe.
 
-        At a pause that was read already and not answered, and after the end, it returns that one again.
+        Called again without an answer in between, and after the end, it returns the same one.
 
         Raises:
             SessionLost: The session ended before.
         """
-        state = self._state
-        while True:
-            event = state.take()
-            if event is not None:
-                if event.kind == "done":
-                    return event.proto.done
-                self._connection.return_credit(state)
-            elif state.done is not None and (state.ended or state.standing):
-                return state.done
-            else:
-                await self._more()
+        while await self._next_within_pass() is not None:
+            pass
+        self._state.take()
+        return cast("ResponseDone", self._state.done)
 
     async def get_final_response(self, *, raise_on_failure: bool = True) -> Response:
         """Reads to the end and returns the whole response. Cancelling it is safe.
@@ -175,9 +170,11 @@ class ResponseStream:
             ResponseFailedError: The response failed.
             SessionLost: The session ended before.
         """
-        async for _ in self:
-            pass
         state = self._state
+        while not state.ended or state.events:
+            state.drop()
+            if not state.ended:
+                await self._more()
         if state.truncated:
             response = await self._session.get_response(self.id, connection=self._connection)
         else:
@@ -199,13 +196,18 @@ class ResponseStream:
         """Iterates over pieces of visible text, up to the next pause or the end, which stays to be read."""
         return TextIterator(self)
 
-    async def _more(self) -> None:
-        """Waits until something concerned this response. Cancelling it is safe."""
-        self._connection.return_credit(self._state)
-        self._connection.check()
-        await self._changed.wait()
+    def _more(self) -> asyncio.Future[None]:
+        """Returns a future for when something concerned this response. Cancelling it is safe.
 
-    async def _next_within_pass(self) -> Event | None:
+        Raises:
+            SessionLost: Nothing will.
+        """
+        if self._state.consumed:
+            self._connection.return_credit(self._state)
+        self._connection.check()
+        return self._changed.wait()
+
+    async def _next_within_pass(self) -> Arrived | None:
         """Takes the next event; None, leaving it where it is, at a pause that nobody has answered and at the end."""
         state = self._state
         while True:
@@ -214,32 +216,36 @@ class ResponseStream:
                     return None
                 await self._more()
                 continue
-            event = state.events[0]
-            if (
-                event.kind == "done"
-                and event.sequence_number == state.done_sequence
-                and (state.ended or state.standing)
-            ):
+            proto, kind = state.events[0]
+            if kind == "done" and proto.sequence_number == state.done_sequence and (state.ended or state.standing):
                 return None
-            state.take()
-            self._connection.return_credit(state)
-            return event
+            arrived = state.take()
+            if state.consumed >= self._share:
+                self._connection.return_credit(state)
+            return arrived
 
-    async def _take_call(self) -> Item | None:
-        state = self._state
-        if self._calls_taken == len(state.calls) and state.truncated_calls:
-            await self._fetch_calls()
-        if self._calls_taken == len(state.calls):
+    def _take_call(self) -> Item | None:
+        calls = self._state.calls
+        if self._calls_taken == len(calls):
             return None
         self._calls_taken += 1
-        return state.calls[self._calls_taken - 1]
+        return calls[self._calls_taken - 1]
 
-    async def _fetch_calls(self) -> None:
-        """Fetches calls that were too large to be sent. Cancelling it is safe: they are fetched the next time."""
+    async def _fetch_calls(self) -> bool:
+        """Fetches calls that were too large to be sent, which a server has from the next pause on.
+
+        Cancelling it is safe: they are fetched the next time.
+
+        Returns:
+            Whether there were any.
+        """
+        if not self._state.truncated_calls:
+            return False
         response = await self._session.get_response(self.id, connection=self._connection)
         by_index = dict(enumerate(response.output))
         for truncated in list(self._state.truncated_calls):
             self._state.fetched(truncated, by_index.get(truncated.output_index))
+        return True
 
     # Acting.
 
@@ -334,10 +340,11 @@ class CallIterator:
         """
         stream = self._stream
         while True:
-            item = await stream._take_call()  # pyright: ignore[reportPrivateUsage]
+            item = stream._take_call()  # pyright: ignore[reportPrivateUsage]
             if item is not None:
                 return _call(item)
-            if await stream._next_within_pass() is None:  # pyright: ignore[reportPrivateUsage]
+            at_rest = await stream._next_within_pass() is None  # pyright: ignore[reportPrivateUsage]
+            if at_rest and not await stream._fetch_calls():  # pyright: ignore[reportPrivateUsage]
                 raise StopAsyncIteration
 
 
@@ -358,11 +365,11 @@ class TextIterator:
             SessionLost: The session ended before.
         """
         while True:
-            event = await self._stream._next_within_pass()  # pyright: ignore[reportPrivateUsage]
-            if event is None:
+            arrived = await self._stream._next_within_pass()  # pyright: ignore[reportPrivateUsage]
+            if arrived is None:
                 raise StopAsyncIteration
-            if event.kind == "output_text_delta":
-                return event.proto.output_text_delta.delta
+            if arrived[1] == "output_text_delta":
+                return arrived[0].output_text_delta.delta
 
 
 def _call(item: Item) -> ToolCall:

@@ -25,6 +25,7 @@ from typing import Final
 
 from turnwire.client._body import VerbosityLike
 from turnwire.client._channel import ChannelOptions
+from turnwire.client._connection import Signal
 from turnwire.client._fake import Answer, FakeSession, MemoryTransport
 from turnwire.client.client import connect
 from turnwire.client.exceptions import TurnwireError
@@ -89,6 +90,7 @@ class FakeServer:
         """What clients asked that no answer was in store for."""
         self._numbers: Final = itertools.count(1)
         self._answers: deque[Answer] = deque()
+        self._arrived: Final = Signal()
 
     # What will happen.
 
@@ -136,6 +138,17 @@ class FakeServer:
         """All cancels."""
         return [request.cancel for request in self.requests if request.HasField("cancel")]
 
+    async def asked(self, kind: str) -> ConnectRequest:
+        """Waits until a client has sent a message of a kind, such as `cancel`, and returns the first one.
+
+        Cancelling it is safe; give it a time-out.
+        """
+        while True:
+            for request in self.requests:
+                if request.WhichOneof("event") == kind:
+                    return request
+            await self._arrived.wait()
+
     def verify(self) -> None:
         """Checks that everything went as planned.
 
@@ -166,6 +179,11 @@ class FakeServer:
         transport = MemoryTransport(session.receive)
         session.deliver, session.end = transport.deliver, transport.end
         return transport
+
+    def record(self, request: ConnectRequest) -> None:
+        """Notes what a client sent."""
+        self.requests.append(request)
+        self._arrived.notify()
 
     def next_number(self) -> int:
         """Returns a number that was not used before."""
