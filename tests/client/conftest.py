@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 
 import pytest
-from google.protobuf.any_pb2 import Any
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]  # pyright reads its stubs, mypy does not
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped,unused-ignore]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped,unused-ignore]
 from grpc import StatusCode, aio
-from grpc_status import rpc_status
 
 from turnwire.client._protocol import SessionProtocol
 from turnwire.client.exceptions import RpcFailedError, TurnwireError
@@ -179,10 +180,15 @@ class Servicer(ResponsesServiceServicer):
         request: GetResponseRequest,
         context: aio.ServicerContext[GetResponseRequest, Awaitable[GetResponseResponse]],
     ) -> GetResponseResponse:
-        detail = Any()
-        detail.Pack(make_error("response_not_found", f"no response {request.response_id}"))
-        status = Status(code=StatusCode.NOT_FOUND.value[0], message="no such response", details=[detail])
-        await context.abort_with_status(rpc_status.to_status(status))
+        info, retry = AnyMessage(), AnyMessage()
+        metadata = {"code": "response_not_found", "type": "invalid_request_error", "param": "response_id", "a": "b"}
+        info.Pack(ErrorInfo(reason="RESPONSE_NOT_FOUND", domain="turnwire.v1", metadata=metadata))
+        retry.Pack(RetryInfo(retry_delay=Duration(seconds=2)))
+        message = f"no response {request.response_id}"
+        status = Status(code=StatusCode.NOT_FOUND.value[0], message=message, details=[info, retry])
+        details = (("grpc-status-details-bin", status.SerializeToString()),)
+        await context.abort(StatusCode.NOT_FOUND, message, details)
+        raise AssertionError
 
     async def ListModels(
         self, request: ListModelsRequest, context: aio.ServicerContext[ListModelsRequest, Awaitable[ListModelsResponse]]

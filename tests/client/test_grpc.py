@@ -96,7 +96,10 @@ async def test_one_shot_methods_carry_the_error_of_the_table(grpc_fake: GrpcFake
         assert [model.id for model in await session.list_models()] == ["m"]
         with pytest.raises(RequestRejectedError, match="no response resp_x") as caught:
             await session.get_response("resp_x")
-        assert caught.value.remedy is Remedy.FIX
+        error = caught.value
+        assert (error.code, error.param, error.retry_after) == ("response_not_found", "response_id", 2.0)
+        assert error.error.metadata == {"a": "b"}
+        assert error.remedy is Remedy.FIX
         with pytest.raises(RpcFailedError) as failed:
             await session.get_capabilities()
         assert failed.value.status == "UNIMPLEMENTED"

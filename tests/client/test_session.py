@@ -21,7 +21,7 @@ from turnwire.client import (
 from turnwire.client.testing import FakeServer, function_call, message
 from turnwire.v1.errors import Remedy
 from turnwire.v1.response_pb2 import DoneReason, ResponseStatus, Verbosity
-from turnwire.v1.server_event_pb2 import ServerEvent
+from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 from turnwire.v1.session_pb2 import Pong
 from turnwire.v1.usage_pb2 import Usage
 
@@ -353,6 +353,22 @@ async def test_at_the_verbosity_of_done_the_calls_come_with_the_pause(fake: Fake
     kinds = [item.WhichOneof("kind") for item in response.output]
     assert kinds == ["function_call", "function_call_output", "message"]
     assert stream.output_text == "done"
+
+
+async def test_calls_that_come_with_the_pause_are_found_by_who_waits_already(fake: FakeServer) -> None:
+    fake.hang()
+    async with fake.connect(verbosity="done") as session:
+        stream = await session.create(model="m", hold=True)
+        found = asyncio.ensure_future(anext(stream.calls()))
+        await session.ping()
+        done = ResponseDone(
+            reason=DoneReason.DONE_REASON_TOOL_CALLS,
+            output=[function_call("f", {}, call_id="c1")],
+            awaiting_call_ids=["c1"],
+        )
+        fake.sessions[0].send(ServerEvent(response=1, sequence_number=9, done=done))
+        async with asyncio.timeout(5):
+            assert (await found).call_id == "c1"
 
 
 async def test_everyone_who_waits_hears_of_a_loss(fake: FakeServer) -> None:

@@ -40,7 +40,7 @@ class ChannelOptions:
     session_credit_bytes: int | None = None
     """Bytes that may be on their way unacknowledged. None means 256 KiB, 0 switches it off."""
     response_credit_bytes: int | None = None
-    """Bytes of one response that may wait for the application. None means 256 KiB, 0 switches it off."""
+    """Bytes of one response that may wait for the application. None means 64 KiB, 0 switches it off."""
     max_waiting_requests: int = 64
     """Requests that may wait to be written; further ones wait in their own call."""
     root_certificates: bytes | None = None

@@ -18,7 +18,15 @@ from turnwire.client._fold import ResponseState
 from turnwire.client._protocol import SessionProtocol
 from turnwire.client._request import Request
 from turnwire.client._transport import Transport
-from turnwire.client.exceptions import ConnectError, Loss, ProtocolError, RpcFailedError, SessionLost, TurnwireError
+from turnwire.client.exceptions import (
+    ApiError,
+    ConnectError,
+    Loss,
+    ProtocolError,
+    RpcFailedError,
+    SessionLost,
+    TurnwireError,
+)
 from turnwire.v1.session_pb2 import SessionOpen, SessionOpened
 
 logger = logging.getLogger("turnwire.client")
@@ -276,6 +284,8 @@ class Connection:
             reason = go_away.reason
         elif isinstance(error, RpcFailedError):
             reason = error.status
+        elif isinstance(error, ApiError):
+            reason = error.code
         else:
             reason = "error"
         text = str(error) if isinstance(error, TurnwireError) else f"{type(error).__name__}: {error}"

@@ -1,11 +1,12 @@
 """Turns gRPC statuses into the client's exceptions.
 
-Below: grpc. Above: the transport and the one-shot methods.
+Below: grpc and the google.rpc details a server packs its errors into. Above: the transport and the one-shot methods.
 """
 
 from __future__ import annotations
 
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]  # pyright reads its stubs, mypy does not
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped,unused-ignore]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped,unused-ignore]
 from grpc import StatusCode, aio
 
 from turnwire.client.exceptions import (
@@ -16,19 +17,34 @@ from turnwire.client.exceptions import (
     TurnwireError,
 )
 from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import lookup
 
 _DETAILS_KEY = "grpc-status-details-bin"
+_DOMAIN = "turnwire.v1"
 
 
 def error_details(error: aio.AioRpcError) -> Error | None:
     """Returns the error of the table that a status carries, where it carries one."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            for detail in Status.FromString(value).details:
-                found = Error()
-                if detail.Is(Error.DESCRIPTOR) and detail.Unpack(found):
-                    return found
+            return _read(Status.FromString(value))
     return None
+
+
+def _read(status: Status) -> Error | None:
+    info, retry = ErrorInfo(), RetryInfo()
+    found: Error | None = None
+    for detail in status.details:
+        if detail.Unpack(info) and info.domain == _DOMAIN:
+            metadata = dict(info.metadata)
+            code = metadata.pop("code", "") or info.reason.lower()
+            kind = metadata.pop("type", "") or lookup(code).type
+            param = metadata.pop("param", None)
+            found = Error(code=code, type=kind, message=status.message, param=param, metadata=metadata)
+    for detail in status.details:
+        if found is not None and detail.Unpack(retry):
+            found.retry_after.CopyFrom(retry.retry_delay)
+    return found
 
 
 def from_status(error: aio.AioRpcError) -> TurnwireError:

@@ -146,8 +146,8 @@ class Loss:
     """What a caller needs to go on after a session has ended."""
 
     reason: str
-    """`closed` (by this client), `ended` (by the server, in order), `protocol_error`, a reason of go-away, or the name
-    of a gRPC status."""
+    """`closed` (by this client), `ended` (by the server, in order), `protocol_error`, a reason of go-away, a code of
+    the error table, or the name of a gRPC status."""
     message: str
     """A sentence for people."""
     last_response_ids: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -231,21 +231,17 @@ class ResponseStream:
         self._calls_taken += 1
         return calls[self._calls_taken - 1]
 
-    async def _fetch_calls(self) -> bool:
+    async def _fetch_calls(self) -> None:
         """Fetches calls that were too large to be sent, which a server has from the next pause on.
 
         Cancelling it is safe: they are fetched the next time.
-
-        Returns:
-            Whether there were any.
         """
         if not self._state.truncated_calls:
-            return False
+            return
         response = await self._session.get_response(self.id, connection=self._connection)
         by_index = dict(enumerate(response.output))
         for truncated in list(self._state.truncated_calls):
             self._state.fetched(truncated, by_index.get(truncated.output_index))
-        return True
 
     # Acting.
 
@@ -343,9 +339,14 @@ class CallIterator:
             item = stream._take_call()  # pyright: ignore[reportPrivateUsage]
             if item is not None:
                 return _call(item)
-            at_rest = await stream._next_within_pass() is None  # pyright: ignore[reportPrivateUsage]
-            if at_rest and not await stream._fetch_calls():  # pyright: ignore[reportPrivateUsage]
+            if await stream._next_within_pass() is not None:  # pyright: ignore[reportPrivateUsage]
+                continue
+            # Calls may have come with the pause, or have been too large to come at all.
+            await stream._fetch_calls()  # pyright: ignore[reportPrivateUsage]
+            item = stream._take_call()  # pyright: ignore[reportPrivateUsage]
+            if item is None:
                 raise StopAsyncIteration
+            return _call(item)
 
 
 class TextIterator:
