@@ -1,0 +1,134 @@
+"""The server's configuration as values: frozen, checked, with every default in one place.
+
+Above it: `app`, which wires a server from it, and `cli`. Below it: the limits of a session. `settings` reads it from
+flags, environment variables and a TOML file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from turnwire.server.address import Address
+from turnwire.server.engine.scripted.turns import SpeedChange
+from turnwire.server.session.limits import MIB, SessionLimits
+
+ENGINES: Final = ("scripted",)
+"""Engines of this version."""
+
+SWITCHES: Final[tuple[str, ...]] = ()
+"""Optimizations that `disable` can switch off by name; this version has none."""
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text has one line per mistake and names where each came from."""
+
+    def __init__(self, problems: list[str]) -> None:
+        """Takes one line per mistake."""
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+        """One line per mistake."""
+
+
+class StartError(Exception):
+    """The server cannot start or go on for a reason outside it, such as a port in use; the text is for its operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Where tokens come from."""
+
+    kind: str = "scripted"
+    """One of `ENGINES`."""
+    scenario: Path | None = None
+    """What the scripted engine plays; None plays the packaged demo."""
+    speed: SpeedChange = field(default_factory=SpeedChange)
+    """Set over the speed that the scenario says."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """Certificates of the gRPC door, as PEM files."""
+
+    cert: Path
+    """The server's certificate, followed by its intermediates."""
+    key: Path
+    """The certificate's private key."""
+    client_ca: Path | None = None
+    """Certificates that sign clients' certificates; set, it makes them compulsory (mutual TLS)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepaliveConfig:
+    """HTTP/2 pings. They find dead peers; the sign of life that proxies want is the session's heartbeat. In seconds."""
+
+    time: float = 30.0
+    """Silence of a client after which the server pings it."""
+    timeout: float = 10.0
+    """Time for the answer, after which the connection is dead and its engines are freed."""
+    min_client_interval: float = 5.0
+    """How often a client may ping. A thinking model is a quiet stream, and grpcio's default of five minutes there kills
+    connections of clients that ping every ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What goes to standard error."""
+
+    level: LogLevel = "info"
+    """The least severe messages to write."""
+    format: LogFormat = "text"
+    """`text` for people, `json` for collectors: one object a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Everything a server is told before it starts."""
+
+    grpc: tuple[Address, ...] = (Address("127.0.0.1", 50051),)
+    """Where the gRPC door listens."""
+    http: Address | None = None
+    """Where the HTTP door listens; None, since this version has none."""
+    metrics: Address | None = field(default_factory=lambda: Address("127.0.0.1", 9464))
+    """Where /metrics and /healthz are answered; None for nowhere."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    """Where tokens come from."""
+    api_key_file: Path | None = None
+    """Keys that clients must show, see `keys`; None lets anybody in, as the anonymous principal."""
+    allow_public: bool = False
+    """Whether addresses that others can reach may be bound without keys."""
+    disable: frozenset[str] = frozenset()
+    """Optimizations to switch off, of `SWITCHES`."""
+    tls: TlsConfig | None = None
+    """Certificates of the gRPC door; None speaks plaintext. Unix sockets are always plaintext."""
+    limits: SessionLimits = field(default_factory=SessionLimits)
+    """What one session may use."""
+    keepalive: KeepaliveConfig = KeepaliveConfig()
+    """HTTP/2 pings."""
+    batch_window: float = 0.0
+    """Seconds that tokens after the first may wait for company, where a client does not say; 0 sends each at once."""
+    max_sessions: int = 20_000
+    """Sessions at the same time; one idle session and its connection take about 65 KB."""
+    max_sessions_per_key: int = 10_000
+    """Sessions of one principal at the same time; without keys everybody is the same principal."""
+    max_message_bytes: int = 32 * MIB
+    """Largest message on the wire. Twice the largest request, so that a request over its limit is refused by name
+    before the transport ends the stream."""
+    log: LogConfig = LogConfig()
+    """What goes to standard error."""
+
+    @property
+    def drain_grace(self) -> float:
+        """Seconds that running responses get after the first signal: `limits.grace`, which clients are told too."""
+        return self.limits.grace
+
+    def public_addresses(self) -> Iterator[Address]:
+        """Yields the addresses that others than this machine may reach."""
+        for address in (*self.grpc, self.http, self.metrics):
+            if address is not None and address.public:
+                yield address

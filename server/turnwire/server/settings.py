@@ -1,0 +1,202 @@
+"""Everything that can be configured: its key, flag, variable and default, and how it becomes a `ServerConfig`.
+
+Above it: `cli`. Below it: `sources`, which finds values, `values`, which reads them, and `config`, which holds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast, get_args
+
+from turnwire.server import values
+from turnwire.server.config import (
+    ENGINES,
+    SWITCHES,
+    EngineConfig,
+    KeepaliveConfig,
+    LogConfig,
+    LogFormat,
+    LogLevel,
+    ServerConfig,
+    TlsConfig,
+)
+from turnwire.server.engine.scripted.turns import SpeedChange
+from turnwire.server.session.limits import MAX_BATCH_WINDOW, MIB, SessionLimits
+from turnwire.server.sources import Setting, Sources
+
+_LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
+_FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
+
+_SETTINGS: Final = (
+    Setting("config", "Read settings from a TOML file.", "", "--config", "FILE"),
+    Setting("grpc", "Listen for gRPC here. Repeatable.", "127.0.0.1:50051", "--grpc", "ADDRESS", repeatable=True),
+    Setting("http", "Listen for HTTP and WebSocket here; not available in this version.", "off", "--http", "ADDRESS"),
+    Setting("metrics", "Answer /metrics and /healthz here.", "127.0.0.1:9464", "--metrics", "ADDRESS"),
+    Setting("engine.kind", "Where tokens come from: scripted, a simulation.", "scripted", "--engine", "NAME"),
+    Setting("engine.scenario", "What the scripted engine plays; else the packaged demo.", "", "--scenario", "FILE"),
+    Setting("engine.upstream", "Inference server; not available in this version.", "", "--upstream", "URL"),
+    Setting("engine.ttft", "Time to first token, over what the scenario says.", "", "--ttft", "DURATION"),
+    Setting("engine.tokens_per_second", "Rate, over what the scenario says.", "", "--tokens-per-second", "RATE"),
+    Setting("engine.burst", "Tokens at once, over what the scenario says.", "", "--burst", "N"),
+    Setting("api_key_file", "Let in only who shows a key of this file.", "", "--api-key-file", "FILE"),
+    Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
+    Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
+    Setting("tls.cert", "Certificate chain of the gRPC door, PEM.", "", "--tls-cert", "FILE"),
+    Setting("tls.key", "Private key of the certificate, PEM.", "", "--tls-key", "FILE"),
+    Setting("tls.client_ca", "Ask clients for certificates signed by these, PEM.", "", "--tls-client-ca", "FILE"),
+    Setting("batch_window", "How long later tokens may wait for company.", "0s", "--batch-window", "DURATION"),
+    Setting("limits.grace", "Time for running responses at shut-down.", "30s", "--drain-grace", "DURATION"),
+    Setting("max_sessions", "Sessions at the same time.", "20000", "--max-sessions", "N"),
+    Setting("max_sessions_per_key", "Sessions of one principal.", "10000", "--max-sessions-per-key", "N"),
+    Setting("max_message_bytes", "Largest message on the wire.", "32MiB"),
+    Setting("keepalive.time", "Silence after which the server pings a client.", "30s"),
+    Setting("keepalive.timeout", "Time for the answer.", "10s"),
+    Setting("keepalive.min_client_interval", "How often a client may ping.", "5s"),
+    Setting("log.level", "Least severe log messages: debug, info, warning, error.", "info", "--log-level", "LEVEL"),
+    Setting("log.format", "Log as text, or as json, one object a line.", "text", "--log-format", "FORMAT"),
+)
+
+_MAX_COUNT: Final = 2**31 - 1
+_MAX_BYTES: Final = 2**32 - 1  # what the limits of a session can tell, except for the state
+
+
+def _limit_settings() -> tuple[Setting, ...]:
+    written = {setting.key for setting in _SETTINGS}
+    keys = {f"limits.{field.name}": f"{field.default}" for field in dataclasses.fields(SessionLimits)}
+    return tuple(Setting(key, "", default) for key, default in keys.items() if key not in written)
+
+
+SETTINGS: Final = (*_SETTINGS, *_limit_settings())
+"""Everything that can be configured, in the order of --help."""
+
+
+def load_config(flags: Mapping[str, object], environ: Mapping[str, str]) -> ServerConfig:
+    """Reads the configuration.
+
+    Args:
+        flags: What the command line gave, by key of the setting.
+        environ: The environment.
+
+    Raises:
+        ConfigError: Something is wrong; names every mistake and where it was made.
+    """
+    sources = Sources(SETTINGS, flags, environ)
+    path = sources.get_in("config", values.file, None)
+    if path is not None:
+        sources.read_toml(path)
+    config = _read(sources)
+    _check(config, sources)
+    sources.raise_if_any()
+    return config
+
+
+def _read(sources: Sources) -> ServerConfig:
+    base = ServerConfig()
+    get, get_in = sources.get, sources.get_in
+    get("engine.upstream", _no_upstream, None)
+    return ServerConfig(
+        grpc=get_in("grpc", values.addresses, base.grpc),
+        http=get("http", _no_http, None),
+        metrics=get_in("metrics", values.address, base.metrics),
+        engine=EngineConfig(
+            kind=get("engine.kind", _engine, base.engine.kind),
+            scenario=get_in("engine.scenario", values.file, None),
+            speed=SpeedChange(
+                ttft=get("engine.ttft", values.duration(0, 3600), None),
+                tokens_per_second=get("engine.tokens_per_second", values.rate, None),
+                burst=get("engine.burst", values.integer(1, 2_000_000), None),
+            ),
+        ),
+        api_key_file=get_in("api_key_file", values.file, None),
+        allow_public=get("allow_public", values.read_bool, base.allow_public),
+        disable=get("disable", values.read_names(SWITCHES), base.disable),
+        tls=_tls(sources),
+        limits=_limits(sources),
+        keepalive=KeepaliveConfig(
+            time=get("keepalive.time", values.duration(1), base.keepalive.time),
+            timeout=get("keepalive.timeout", values.duration(0.1), base.keepalive.timeout),
+            min_client_interval=get(
+                "keepalive.min_client_interval", values.duration(0), base.keepalive.min_client_interval
+            ),
+        ),
+        batch_window=get("batch_window", values.duration(0, MAX_BATCH_WINDOW), base.batch_window),
+        max_sessions=get("max_sessions", values.integer(1, _MAX_COUNT), base.max_sessions),
+        max_sessions_per_key=get("max_sessions_per_key", values.integer(1, _MAX_COUNT), base.max_sessions_per_key),
+        # gRPC counts message sizes in 32 bits with a sign.
+        max_message_bytes=get("max_message_bytes", values.size(MIB, _MAX_COUNT), base.max_message_bytes),
+        log=LogConfig(
+            level=get("log.level", values.one_of(_LEVELS), base.log.level),
+            format=get("log.format", values.one_of(_FORMATS), base.log.format),
+        ),
+    )
+
+
+def _tls(sources: Sources) -> TlsConfig | None:
+    cert = sources.get_in("tls.cert", values.file, None)
+    key = sources.get_in("tls.key", values.file, None)
+    client_ca = sources.get_in("tls.client_ca", values.file, None)
+    given = [name for name in ("tls.cert", "tls.key", "tls.client_ca") if sources.given(name)]
+    missing = [name for name in ("tls.cert", "tls.key") if given and name not in given]
+    for name in missing:
+        sources.problems.append(f"{sources.place(given[0])}: TLS needs {name} too")
+    return TlsConfig(cert, key, client_ca) if cert is not None and key is not None else None
+
+
+def _limits(sources: Sources) -> SessionLimits:
+    changes: dict[str, object] = {}
+    for field in dataclasses.fields(SessionLimits):
+        key = f"limits.{field.name}"
+        if sources.given(key):
+            changes[field.name] = sources.get(key, limit_reader(field.name, field.default), field.default)
+    limits = dataclasses.replace(SessionLimits(), **cast("dict[str, Any]", changes))
+    if limits.queue_low_water >= limits.queue_high_water:
+        place = sources.place("limits.queue_low_water" if "queue_low_water" in changes else "limits.queue_high_water")
+        sources.problems.append(f"{place}: queue_low_water must be below queue_high_water")
+    return limits
+
+
+def limit_reader(name: str, default: object) -> Callable[[object], object]:
+    """Returns the reader of one limit: times are floats, sizes are named so, all else is counted."""
+    if isinstance(default, float):
+        return values.duration(0.001)
+    if name == "max_state_bytes":
+        return values.size(1, 2**63 - 1)
+    if name.endswith(("_bytes", "_water")):
+        return values.size(1, _MAX_BYTES)
+    return values.integer(1, _MAX_COUNT)
+
+
+def _check(config: ServerConfig, sources: Sources) -> None:
+    """Checks what no single value can tell."""
+    if not config.grpc:
+        sources.problems.append(f"{sources.place('grpc')}: nothing to listen on: this version has no other door")
+    if config.max_message_bytes < config.limits.max_request_bytes:
+        both = f"{config.max_message_bytes} is less than limits.max_request_bytes, {config.limits.max_request_bytes}"
+        sources.problems.append(f"{sources.place('max_message_bytes')}: {both}")
+    # A key file that was named but cannot be read is reported as such; it is not the same as having none.
+    if sources.given("api_key_file") or config.allow_public:
+        return
+    for address in config.public_addresses():
+        place = sources.place("metrics" if address == config.metrics else "grpc")
+        sources.problems.append(
+            f"{place}: {address} can be reached by others: give --api-key-file, or --allow-public to let anybody in"
+        )
+
+
+def _no_http(value: object) -> None:
+    if value != "off":
+        msg = "HTTP and WebSocket are not available in this version; leave it off"
+        raise ValueError(msg)
+
+
+def _no_upstream(value: object) -> None:
+    msg = "engines with an upstream are not available in this version"
+    raise ValueError(msg)
+
+
+def _engine(value: object) -> str:
+    if value not in ENGINES:
+        msg = f"engine {values.describe(value)} is not available in this version; there is {', '.join(ENGINES)}"
+        raise ValueError(msg)
+    return str(value)

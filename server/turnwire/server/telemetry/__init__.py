@@ -1,0 +1,1 @@
+"""What a server tells its operator: metrics, the port they are read from, and logs."""

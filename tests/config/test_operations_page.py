@@ -1,0 +1,100 @@
+"""docs/operations.md says what is true."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from turnwire.server.config import ServerConfig
+from turnwire.server.keys import KeyRing
+from turnwire.server.session.limits import SessionLimits
+from turnwire.server.settings import SETTINGS, limit_reader
+from turnwire.server.telemetry.metrics import STAGES, Metrics
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def rows(header: str) -> list[list[str]]:
+    """Returns the cells of the table with this header."""
+    lines = PAGE[PAGE.index(header) :].splitlines()[2:]
+    end = lines.index("")
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:end]]
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def test_the_table_of_settings_is_complete() -> None:
+    assert rows("| flag |") == [
+        [
+            code(setting.flag),
+            code(setting.variable),
+            code("" if setting.key == "config" else setting.key),
+            code(setting.default),
+            setting.help,
+        ]
+        for setting in SETTINGS
+        if setting.help
+    ]
+
+
+def test_the_table_of_limits_is_complete() -> None:
+    table = [(row[0].strip("`"), row[1].strip("`")) for row in rows("| key | default |")]
+
+    assert [
+        (name, limit_reader(name, field)(text)) for (name, text), field in zip(table, _defaults(), strict=True)
+    ] == [(field.name, field.default) for field in dataclasses.fields(SessionLimits)]
+
+
+def _defaults() -> list[object]:
+    return [field.default for field in dataclasses.fields(SessionLimits)]
+
+
+def test_the_table_of_metrics_is_complete() -> None:
+    told = [
+        [
+            code(family.name + ("_total" if family.type == "counter" else "")),
+            family.type,
+            ", ".join(code(label) for label in vars(family)["_labelnames"]),
+            family.documentation,
+        ]
+        for family in Metrics().describe()
+    ]
+
+    assert rows("| metric |") == told
+    assert [row[0] for row in rows("| stage |")] == [code(stage) for stage in STAGES]
+
+
+def test_the_example_file_loads(load_toml: Callable[..., ServerConfig]) -> None:
+    match = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None
+
+    config = load_toml(match[1])
+
+    assert config.batch_window == 0.004
+    assert config.limits.hold_timeout == 1200
+    assert config.engine.speed.burst == 4
+
+
+def test_the_commented_lines_of_the_example_load_too(load_toml: Callable[..., ServerConfig], tmp_path: Path) -> None:
+    match = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert match is not None
+    for name in ("keys.txt", "my.toml", "server.pem", "server.key", "clients.pem"):
+        (tmp_path / name).write_text("x")
+
+    config = load_toml(re.sub(r"(?m)^# ", "", match[1]))
+
+    assert config.tls is not None
+    assert config.tls.client_ca == tmp_path / "clients.pem"
+
+
+def test_the_example_of_a_key_file_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    example = PAGE[PAGE.index("    # deployers") : PAGE.index("A principal is")]
+
+    assert {"alice", "ci@example.org"} < KeyRing.parse(example).principals
+    assert not caplog.records
