@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwire.server.config import ConfigError, ServerConfig
+from turnwire.server import settings
+from turnwire.server.config import ConfigError, ServerConfig, TlsConfig
 from turnwire.server.settings import load_config
 
 LoadToml = Callable[..., ServerConfig]
@@ -38,3 +39,16 @@ def mistakes(tmp_path: Path) -> Mistakes:
         return [problem.replace(f"{tmp_path}/", "") for problem in caught.value.problems]
 
     return find
+
+
+@pytest.fixture
+def certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a folder of files that are taken for certificates."""
+
+    def accept(tls: TlsConfig) -> None:
+        del tls
+
+    monkeypatch.setattr(settings, "check_certificates", accept)
+    for name in ("server.pem", "server.key", "clients.pem"):
+        (tmp_path / name).write_text("x")
+    return tmp_path

@@ -81,16 +81,18 @@ def test_the_example_file_loads(load_toml: Callable[..., ServerConfig]) -> None:
     assert config.engine.speed.burst == 4
 
 
-def test_the_commented_lines_of_the_example_load_too(load_toml: Callable[..., ServerConfig], tmp_path: Path) -> None:
+def test_the_commented_lines_of_the_example_load_too(
+    load_toml: Callable[..., ServerConfig], certificates: Path
+) -> None:
     match = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert match is not None
-    for name in ("keys.txt", "my.toml", "server.pem", "server.key", "clients.pem"):
-        (tmp_path / name).write_text("x")
+    for name in ("keys.txt", "my.toml"):
+        (certificates / name).write_text("x")
 
     config = load_toml(re.sub(r"(?m)^# ", "", match[1]))
 
     assert config.tls is not None
-    assert config.tls.client_ca == tmp_path / "clients.pem"
+    assert config.tls.client_ca == certificates / "clients.pem"
 
 
 def test_the_example_of_a_key_file_is_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -50,23 +50,20 @@ def test_several_addresses_come_from_every_source(load_toml: LoadToml) -> None:
     assert load_toml('grpc = ["127.0.0.1:1", "localhost:0"]').grpc == both
 
 
-def test_paths_in_the_file_are_relative_to_it(load_toml: LoadToml, tmp_path: Path) -> None:
-    for name in ("keys.txt", "my.toml", "cert.pem", "key.pem"):
+def test_paths_in_the_file_are_relative_to_it(load_toml: LoadToml, tmp_path: Path, certificates: Path) -> None:
+    for name in ("keys.txt", "my.toml"):
         (tmp_path / name).write_text("x")
 
     config = load_toml(
         'grpc = "unix:x.sock"\napi_key_file = "keys.txt"\n[engine]\nscenario = "my.toml"\n'
-        '[tls]\ncert = "cert.pem"\nkey = "key.pem"'
+        '[tls]\ncert = "server.pem"\nkey = "server.key"'
     )
 
     assert config.api_key_file == tmp_path / "keys.txt"
     assert config.engine.scenario == tmp_path / "my.toml"
     assert config.tls is not None
-    assert (config.tls.cert, config.tls.key, config.tls.client_ca) == (
-        tmp_path / "cert.pem",
-        tmp_path / "key.pem",
-        None,
-    )
+    assert (config.tls.cert, config.tls.key) == (certificates / "server.pem", certificates / "server.key")
+    assert config.tls.client_ca is None
     assert config.grpc == (Address(path=f"{tmp_path}/x.sock"),)
 
 
@@ -193,6 +190,14 @@ def test_a_public_address_needs_keys_or_a_word(tmp_path: Path, mistakes: Mistake
     assert load_config({**flags, "api_key_file": str(tmp_path / "keys")}, {}).api_key_file is not None
     assert load_config({**flags, "allow_public": True}, {}).allow_public
     assert load_config(flags, {"TURNWIRE_ALLOW_PUBLIC": "yes"}).allow_public
+
+
+def test_files_that_are_no_certificates_are_refused(tmp_path: Path, mistakes: Mistakes) -> None:
+    (tmp_path / "x.pem").write_text("x")
+
+    [problem] = mistakes('[tls]\ncert = "x.pem"\nkey = "x.pem"')
+
+    assert problem.startswith("turnwire.toml:2: key 'tls.cert': x.pem and x.pem are no certificate with its")
 
 
 def test_no_two_settings_share_a_name() -> None:

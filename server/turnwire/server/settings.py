@@ -6,6 +6,7 @@ Above it: `cli`. Below it: `sources`, which finds values, `values`, which reads 
 from __future__ import annotations
 
 import dataclasses
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast, get_args
 
@@ -140,7 +141,35 @@ def _tls(sources: Sources) -> TlsConfig | None:
     missing = [name for name in ("tls.cert", "tls.key") if given and name not in given]
     for name in missing:
         sources.problems.append(f"{sources.place(given[0])}: TLS needs {name} too")
-    return TlsConfig(cert, key, client_ca) if cert is not None and key is not None else None
+    if cert is None or key is None:
+        return None
+    tls = TlsConfig(cert, key, client_ca)
+    try:
+        check_certificates(tls)
+    except ValueError as error:
+        sources.problems.append(f"{sources.place('tls.cert')}: {error}")
+    return tls
+
+
+def check_certificates(tls: TlsConfig) -> None:
+    """Checks that certificates can be used; gRPC itself would only say that it cannot listen.
+
+    Raises:
+        ValueError: They cannot.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # An empty password in place of a prompt that nobody would see.
+        context.load_cert_chain(tls.cert, tls.key, password="")
+    except (ssl.SSLError, OSError) as error:
+        msg = f"{tls.cert} and {tls.key} are no certificate with its unencrypted key, in PEM: {error}"
+        raise ValueError(msg) from error
+    if tls.client_ca is not None:
+        try:
+            context.load_verify_locations(tls.client_ca)
+        except (ssl.SSLError, OSError) as error:
+            msg = f"{tls.client_ca} holds no certificates in PEM: {error}"
+            raise ValueError(msg) from error
 
 
 def _limits(sources: Sources) -> SessionLimits:
