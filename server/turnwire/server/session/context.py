@@ -9,7 +9,8 @@ from itertools import count
 
 from turnwire.server.session.deadlines import Deadlines
 from turnwire.server.session.effects import Effect, Refused
-from turnwire.server.session.limits import MAX_EVENT_BYTES, SessionLimits
+from turnwire.server.session.lanes import valid_name
+from turnwire.server.session.limits import MAX_EVENT_BYTES, MAX_NAME, SessionLimits
 from turnwire.server.session.outbox import Outbox
 from turnwire.server.session.requests import RequestMemory
 from turnwire.server.session.retention import Retention, Tree
@@ -63,6 +64,8 @@ class Context:
         """Responses at work and waiting, by handle."""
         self.by_id: dict[str, Run] = {}
         self.by_pass: dict[int, Run] = {}
+        self.held = 0
+        """How many of them stay open for appends."""
         self.uses: Counter[str] = Counter()
         """Ids that must stay addressable: parents of what runs or waits, and what is held."""
         if config.retention is None:
@@ -114,18 +117,23 @@ class Context:
 
     def rejected(self, request_id: str, lane: str, error: Error, response_id: str = "") -> None:
         """Answers a request that changed nothing, and remembers the answer for repeats."""
-        self._send_rejected(request_id, lane, error, response_id, duplicate=False)
+        self.refuse(request_id, lane, error, response_id)
         self.requests.settle(
             request_id, lambda: self._send_rejected(request_id, lane, error, response_id, duplicate=True)
         )
 
-    def refuse(self, request_id: str, lane: str, error: Error) -> None:
+    def refuse(self, request_id: str, lane: str, error: Error, response_id: str = "") -> None:
         """Answers a request without remembering the answer."""
-        self._send_rejected(request_id, lane, error, "", duplicate=False)
+        self._send_rejected(request_id, lane, error, response_id, duplicate=False)
 
     def _send_rejected(self, request_id: str, lane: str, error: Error, response_id: str, *, duplicate: bool) -> None:
+        # What the client named is repeated as far as it can be a name at all: an answer must not grow with its request.
         rejected = RequestRejected(
-            request_id=request_id, lane=lane, error=error, response_id=response_id, duplicate=duplicate
+            request_id=request_id[:MAX_NAME],
+            lane=lane if valid_name(lane) else "",
+            error=error,
+            response_id=response_id[:MAX_NAME],
+            duplicate=duplicate,
         )
         self.outbox.answer(ServerEvent(rejected=rejected))
         self.effects.append(Refused(error.code))

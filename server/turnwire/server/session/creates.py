@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Hydrate, Prepare, Prepared
 from turnwire.server.session.endings import Endings
@@ -31,6 +33,8 @@ class Creates:
         self._lanes = lanes
         self._passes = passes
         self._endings = endings
+        self._admitted: deque[Run] = deque()
+        self._beginning = False
         endings.on_end = self._ended
         endings.on_hold_timeout = self._hold_timed_out
         passes.on_pause = self._paused
@@ -46,40 +50,42 @@ class Creates:
         lane = request.lane
         self._lanes.check(lane)
         check_reset(create)
-        self._check_shape(create)
         current = self._lanes.current(lane)
-        continues = False
-        if current is not None and current.phase is Phase.PAUSED and self._lanes.head(lane) is None:
-            if create.previous_response_id != current.id:
-                raise self._held(current)
-            continues = True
+        held = current if current is not None and current.phase is Phase.PAUSED else None
+        if held is not None and create.previous_response_id != held.id:
+            raise self._held(held)
+        self._check_shape(create, continues=held is not None)
+        position = self._lanes.waits(lane) if held is None else None
+        if position is not None:
+            self._lanes.check_room()
         run = self._make(request)
-        position = self._lanes.enqueue(run)
+        self._lanes.enqueue(run)
         context.runs[run.handle] = run
         context.by_id[run.id] = run
+        context.held += run.hold
         if run.previous_response_id:
             context.uses[run.previous_response_id] += 1
         total = context.now + min(self._total(create), context.limits.total_timeout)
         run.set_deadline("total", context.deadlines.at(total, lambda: self._timed_out(run)))
-        if continues:
-            assert current is not None
-            self._continue(current)
+        if held is not None:
+            self._continue(held)
             return
-        if position:
+        if position is not None:
             queued = RequestQueued(request_id=request.request_id, lane=lane, position=position)
             context.outbox.answer(ServerEvent(queued=queued))
-        self._admit(lane)
+        admitted = self._lanes.admit(lane)
+        if admitted is not None:
+            self._begin([admitted])
 
-    def _check_shape(self, create: ResponseCreate) -> None:
+    def _check_shape(self, create: ResponseCreate, *, continues: bool) -> None:
         if create.background:
             message = "'background' is not supported on a session: its responses end with it."
             raise reject("unsupported_parameter", message, param="background")
-        if create.hold:
-            held = sum(1 for run in self._context.runs.values() if run.hold)
-            if held >= self._context.limits.max_held:
-                limit = self._context.limits.max_held
-                message = f"Too many responses are held open ({limit}). End some, or create without 'hold'."
-                raise reject("too_many_requests", message, param="hold", limit=str(limit))
+        limit = self._context.limits.max_held
+        # One that continues takes the place of the response it continues from.
+        if create.hold and not continues and self._context.held >= limit:
+            message = f"Too many responses are held open ({limit}). End some, or create without 'hold'."
+            raise reject("too_many_requests", message, param="hold", limit=str(limit))
 
     def _held(self, current: Run) -> RequestError:
         message = (
@@ -118,10 +124,18 @@ class Creates:
             model=create.model,
         )
 
-    def _admit(self, lane: str) -> None:
-        """Takes the next request of a lane to work, as long as requests fail at once."""
-        run = self._lanes.admit(lane)
-        if run is None:
+    def _begin(self, admitted: list[Run]) -> None:
+        """Begins the work on requests; one that fails at once lets others follow, without recursion."""
+        self._admitted.extend(admitted)
+        if self._beginning:
+            return
+        self._beginning = True
+        while self._admitted:
+            self._begin_one(self._admitted.popleft())
+        self._beginning = False
+
+    def _begin_one(self, run: Run) -> None:
+        if run.phase is not Phase.QUEUED:
             return
         context = self._context
         run.move(Fact.ADMITTED, Phase.PREPARING)
@@ -231,8 +245,7 @@ class Creates:
             head.move(Fact.REFUSED, Phase.ENDED)
             head.clear_deadlines()
             self._context.rejected(head.request_id, head.lane, self._held(run).error)
-            self._forget(head)
-            self._lanes.leave(head)
+            self._ended(head)
 
     def _timed_out(self, run: Run) -> None:
         message = "The response took longer than its total time-out."
@@ -249,11 +262,11 @@ class Creates:
 
     def _forget(self, run: Run) -> None:
         context = self._context
-        context.runs.pop(run.handle, None)
-        context.by_id.pop(run.id, None)
+        del context.runs[run.handle]
+        del context.by_id[run.id]
+        context.held -= run.hold
         context.release(run.previous_response_id)
 
     def _ended(self, run: Run) -> None:
         self._forget(run)
-        for lane in self._lanes.leave(run):
-            self._admit(lane)
+        self._begin(self._lanes.leave(run))

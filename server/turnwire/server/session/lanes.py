@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from turnwire.server.session.limits import LANE_NAME, SessionLimits
@@ -11,6 +11,11 @@ from turnwire.server.session.run import Run
 from turnwire.v1.errors import reject
 
 _NAME: Final = re.compile(LANE_NAME)
+
+
+def valid_name(name: str) -> bool:
+    """Whether a lane may have this name; the default lane has none."""
+    return not name or _NAME.fullmatch(name) is not None
 
 
 class _Lane:
@@ -29,7 +34,8 @@ class Lanes:
         self._limits = limits
         self._lanes: dict[str, _Lane] = {}
         self._names: set[str] = set()
-        self._starved: deque[str] = deque()
+        self._starved: OrderedDict[str, None] = OrderedDict()
+        """Free lanes with requests for which the session has no room, longest waiting first."""
         self.in_flight = 0
         self.queued = 0
 
@@ -39,14 +45,14 @@ class Lanes:
         return len(self._names)
 
     def check(self, name: str) -> None:
-        """Checks a lane's name and counts it.
+        """Checks a lane's name, and that there may be another lane if it is a new one.
 
         Raises:
             RequestError: `invalid_stream_id` or `lane_limit_reached`.
         """
         if not name or name in self._names:
             return
-        if _NAME.fullmatch(name) is None:
+        if not valid_name(name):
             message = (
                 "The lane must be a non-empty string with at most 256 characters and may only contain letters, numbers,"
                 " underscores, hyphens, and periods."
@@ -59,30 +65,34 @@ class Lanes:
                 " open another session."
             )
             raise reject("lane_limit_reached", message, param="lane", limit=str(limit))
-        self._names.add(name)
 
     def current(self, name: str) -> Run | None:
         """Returns the response at work in a lane."""
         lane = self._lanes.get(name)
         return lane.current if lane else None
 
-    def enqueue(self, run: Run) -> int:
-        """Puts a request into its lane.
+    def waits(self, name: str) -> int | None:
+        """Returns how many requests would be before a new one in its lane; None if it would not wait at all."""
+        lane = self._lanes.get(name)
+        before = len(lane.queue) + (lane.current is not None) if lane else 0
+        return before if before or self.in_flight >= self._limits.max_in_flight else None
 
-        Returns:
-            How many requests of the lane are before it.
+    def check_room(self) -> None:
+        """Checks that another request may wait.
 
         Raises:
             RequestError: `too_many_requests`.
         """
-        lane = self._lanes.setdefault(run.lane, _Lane())
-        before = len(lane.queue) + (lane.current is not None)
-        if before and self.queued >= self._limits.max_queued:
+        if self.queued >= self._limits.max_queued:
             message = f"Too many requests are waiting ({self._limits.max_queued}). Wait for some to end."
             raise reject("too_many_requests", message, limit=str(self._limits.max_queued))
-        lane.queue.append(run)
+
+    def enqueue(self, run: Run) -> None:
+        """Puts a request into its lane, and counts the lane if it is a new one."""
+        if run.lane:
+            self._names.add(run.lane)
+        self._lanes.setdefault(run.lane, _Lane()).queue.append(run)
         self.queued += 1
-        return before
 
     def admit(self, name: str) -> Run | None:
         """Takes the next request of a lane to work, if the lane is free and the session has room."""
@@ -90,8 +100,7 @@ class Lanes:
         if lane is None or lane.current is not None or not lane.queue:
             return None
         if self.in_flight >= self._limits.max_in_flight:
-            if name not in self._starved:
-                self._starved.append(name)
+            self._starved[name] = None
             return None
         run = lane.current = lane.queue.popleft()
         self.queued -= 1
@@ -103,24 +112,28 @@ class Lanes:
         lane = self._lanes.get(name)
         return lane.queue[0] if lane and lane.queue else None
 
-    def leave(self, run: Run) -> list[str]:
+    def leave(self, run: Run) -> list[Run]:
         """Takes a request out of its lane, at work or waiting.
 
         Returns:
-            The lanes that may have something to admit now.
+            The requests that were taken to work in its place.
         """
-        lane = self._lanes.get(run.lane)
-        if lane is None:
-            return []
+        lane = self._lanes[run.lane]
         if lane.current is run:
             lane.current = None
             self.in_flight -= 1
-        elif run in lane.queue:
+            if lane.queue:
+                # Behind the lanes that wait for room, else one with a long queue would keep the room to itself.
+                self._starved[run.lane] = None
+        else:
             lane.queue.remove(run)
             self.queued -= 1
-        woken = [run.lane]
-        if self._starved:
-            woken.append(self._starved.popleft())
         if lane.current is None and not lane.queue:
             del self._lanes[run.lane]
-        return woken
+        admitted: list[Run] = []
+        while self._starved and self.in_flight < self._limits.max_in_flight:
+            name, _ = self._starved.popitem(last=False)
+            # A lane whose requests were cancelled meanwhile has nothing to admit.
+            if (next_run := self.admit(name)) is not None:
+                admitted.append(next_run)
+        return admitted

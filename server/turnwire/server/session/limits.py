@@ -27,6 +27,8 @@ EVENT_RANGE: Final = (4 * 1024, 64 * MIB)
 
 LANE_NAME: Final = r"[A-Za-z0-9_.-]{1,256}"
 REQUEST_ID: Final = r"[\x21-\x7e]{1,128}"
+MAX_NAME: Final = 128
+"""Characters of a request id or response id that a client may name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from turnwire.server.session.effects import Close, Effect, Prepared, ToolResult
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.gauges import Gauges
 from turnwire.server.session.lanes import Lanes
-from turnwire.server.session.limits import duration
+from turnwire.server.session.limits import MAX_NAME, duration
 from turnwire.server.session.liveness import Liveness
 from turnwire.server.session.opening import open_session, opened
 from turnwire.server.session.passes import Passes
@@ -85,9 +85,12 @@ class Session:
         try:
             if size > context.limits.max_request_bytes:
                 raise _too_large(request, context.limits.max_request_bytes)
+            _check_names(kind, request)
             self._dispatch(kind, request)
         except RequestError as refusal:
-            context.rejected(request.request_id, request.lane, refusal.error, _about(kind, request))
+            # An event that is not remembered must not settle a request that has the same id.
+            answer = context.rejected if kind in _REMEMBERED else context.refuse
+            answer(request.request_id, request.lane, refusal.error, _about(kind, request))
 
     def _dispatch(self, kind: str | None, request: ConnectRequest) -> None:
         context = self._context
@@ -377,6 +380,26 @@ class Session:
             state_bytes=self._context.retention.bytes,
             outstanding_bytes=self._context.outbox.outstanding,
         )
+
+
+_NAMES: Final = {
+    "create": ("previous_response_id",),
+    "append": ("response_id",),
+    "steer": ("previous_response_id",),
+    "cancel": ("response_id", "target_request_id"),
+}
+"""Members by which an event names responses and requests."""
+
+
+def _check_names(kind: str | None, request: ConnectRequest) -> None:
+    for param in _NAMES.get(kind or "", ()):
+        length = len(getattr(getattr(request, kind or ""), param))
+        if length > MAX_NAME:
+            message = (
+                f"Invalid '{param}': string too long. Expected a string with maximum length {MAX_NAME}, but got a"
+                f" string with length {length} instead."
+            )
+            raise reject("string_above_max_length", message, param=param, limit=str(MAX_NAME), length=str(length))
 
 
 def _about(kind: str | None, request: ConnectRequest) -> str:

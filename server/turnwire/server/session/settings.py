@@ -9,6 +9,7 @@ from turnwire.server.session.toolsets import NO_TOOLS, Tools, ToolSets
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.errors import reject
 from turnwire.v1.item_pb2 import Item, Message, MessageContent, Role
+from turnwire.v1.json.refusal import shown
 from turnwire.v1.response_pb2 import Input, ResponseCreate
 
 INHERITABLE: Final = (
@@ -47,8 +48,8 @@ def check_reset(create: ResponseCreate) -> None:
     for index, name in enumerate(create.reset):
         if name not in _RESETTABLE:
             names = ", ".join(sorted(_RESETTABLE))
-            message = f"Invalid value: '{name}'. Settings that can be reset are: {names}."
-            raise reject("invalid_value", message, param=f"reset[{index}]", value=name)
+            message = f"Invalid value: '{shown(name)}'. Settings that can be reset are: {names}."
+            raise reject("invalid_value", message, param=f"reset[{index}]", value=shown(name))
 
 
 def effective(create: ResponseCreate, parent: State | None, sets: ToolSets) -> tuple[ResponseCreate, Tools]:

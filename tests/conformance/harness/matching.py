@@ -1,0 +1,100 @@
+"""Names and matching: what `$name` stands for, and whether an event is as expected.
+
+Above: the player. Below: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_WHOLE = re.compile(r"\$([a-z_][a-z0-9_]*(?:\.[a-z]+)?)")
+
+ANY = "..."
+
+
+class Names(dict[str, Any]):
+    """Values captured so far."""
+
+    def fill(self, value: Any) -> Any:
+        """Replaces names by their values, in strings within anything; `{repeat: [text, times]}` becomes a long text.
+
+        Raises:
+            KeyError: A name was not captured yet.
+        """
+        if isinstance(value, str):
+            whole = _WHOLE.fullmatch(value)
+            if whole is not None:
+                return self[whole[1]]
+            return _WHOLE.sub(lambda found: str(self[found[1]]), value)
+        if isinstance(value, list):
+            items: list[Any] = value
+            return [self.fill(item) for item in items]
+        if isinstance(value, dict):
+            members: dict[str, Any] = value
+            if set(members) == {"repeat"}:
+                text, times = members["repeat"]
+                return text * times
+            return {key: self.fill(item) for key, item in members.items()}
+        return value
+
+    def mismatch(self, expected: Any, actual: Any, path: str = "") -> str:
+        """Returns why a value is not as expected, "" if it is; captures names that are free.
+
+        Objects may hold more than is expected; lists must be whole, unless they end in `...`.
+        """
+        if isinstance(expected, str):
+            if expected == ANY:
+                return ""
+            whole = _WHOLE.fullmatch(expected)
+            if whole is not None and whole[1] not in self:
+                self[whole[1]] = actual
+                return ""
+        if isinstance(expected, dict) and set(expected) != {"repeat"}:
+            return self._object(expected, actual, path)
+        if isinstance(expected, list):
+            return self._list(expected, actual, path)
+        wanted = self.fill(expected)
+        if wanted == actual or _same(wanted, actual):
+            return ""
+        return f"{path or 'value'} is {_short(actual)}, not {_short(wanted)}"
+
+    def _object(self, expected: dict[str, Any], actual: Any, path: str) -> str:
+        if not isinstance(actual, dict):
+            return f"{path} is {_short(actual)}, not an object"
+        members: dict[str, Any] = actual
+        for key, value in expected.items():
+            here = f"{path}.{key}" if path else key
+            if value is None:
+                if key in members:
+                    return f"{here} is {_short(members[key])}, not absent"
+            elif key not in members:
+                return f"{here} is absent; there are {sorted(members)}"
+            elif problem := self.mismatch(value, members[key], here):
+                return problem
+        return ""
+
+    def _list(self, expected: list[Any], actual: Any, path: str) -> str:
+        if not isinstance(actual, list):
+            return f"{path} is {_short(actual)}, not a list"
+        items: list[Any] = actual
+        wanted = expected[:-1] if expected and expected[-1] == ANY else expected
+        if len(items) < len(wanted) or (wanted is expected and len(items) > len(wanted)):
+            return f"{path} has {len(items)} elements, not {len(wanted)}: {_short(items)}"
+        for index, value in enumerate(wanted):
+            if problem := self.mismatch(value, items[index], f"{path}[{index}]"):
+                return problem
+        return ""
+
+
+def _same(wanted: Any, actual: Any) -> bool:
+    if isinstance(wanted, str) and isinstance(actual, str):
+        # Enum values by the part that tells them apart.
+        return wanted.isupper() and actual.endswith(f"_{wanted}")
+    # 64-bit integers are strings in proto JSON.
+    return isinstance(actual, str) and isinstance(wanted, int) and str(wanted) == actual
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}… ({len(text)} characters)"
