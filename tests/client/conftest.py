@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from pathlib import Path
 
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -145,6 +146,7 @@ class Servicer(ResponsesServiceServicer):
     def __init__(self, fake: FakeServer) -> None:
         self.fake = fake
         self.api_key = ""
+        self.stored: dict[str, Response] = {}
 
     async def Connect(
         self,
@@ -180,6 +182,8 @@ class Servicer(ResponsesServiceServicer):
         request: GetResponseRequest,
         context: aio.ServicerContext[GetResponseRequest, Awaitable[GetResponseResponse]],
     ) -> GetResponseResponse:
+        if request.response_id in self.stored:
+            return GetResponseResponse(response=self.stored[request.response_id])
         info, retry = AnyMessage(), AnyMessage()
         metadata = {"code": "response_not_found", "type": "invalid_request_error", "param": "response_id", "a": "b"}
         info.Pack(ErrorInfo(reason="RESPONSE_NOT_FOUND", domain="turnwire.v1", metadata=metadata))
@@ -199,20 +203,23 @@ class Servicer(ResponsesServiceServicer):
 class GrpcFake:
     """A fake server behind a real port."""
 
-    def __init__(self, fake: FakeServer, servicer: Servicer, server: aio.Server, address: str) -> None:
+    def __init__(self, fake: FakeServer, servicer: Servicer, server: aio.Server, address: str, socket: str) -> None:
         self.fake = fake
         self.servicer = servicer
         self.server = server
         self.address = address
+        self.socket = socket
 
 
 @pytest.fixture
-async def grpc_fake(fake: FakeServer) -> AsyncIterator[GrpcFake]:
+async def grpc_fake(fake: FakeServer, tmp_path: Path) -> AsyncIterator[GrpcFake]:
     server = aio.server()
     # The methods that are not overridden answer UNIMPLEMENTED.
     servicer = Servicer(fake)  # type: ignore[abstract]  # pyright: ignore[reportAbstractUsage]
     add_ResponsesServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
+    socket = f"unix:{tmp_path}/socket"
+    server.add_insecure_port(socket)
     await server.start()
-    yield GrpcFake(fake, servicer, server, f"127.0.0.1:{port}")
+    yield GrpcFake(fake, servicer, server, f"127.0.0.1:{port}", socket)
     await server.stop(None)

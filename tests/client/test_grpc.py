@@ -21,6 +21,8 @@ from turnwire.client import (
 )
 from turnwire.client.testing import function_call, message
 from turnwire.v1.errors import Remedy
+from turnwire.v1.response_pb2 import DoneReason, Response
+from turnwire.v1.server_event_pb2 import OutputItemTruncated, ResponseDone, ServerEvent
 
 if TYPE_CHECKING:
     from tests.client.conftest import GrpcFake
@@ -82,6 +84,16 @@ async def test_a_broken_stream_is_a_loss(grpc_fake: GrpcFake) -> None:
         assert caught.value.reason == "RESOURCE_EXHAUSTED"
 
 
+async def test_a_reset_stream_is_a_loss_not_a_cancellation(grpc_fake: GrpcFake) -> None:
+    grpc_fake.fake.hang()
+    async with asyncio.timeout(10), connect(grpc_fake.address) as session:
+        stream = await session.create(model="m")
+        grpc_fake.fake.drop(RpcFailedError("CANCELLED", "reset"))
+        with pytest.raises(SessionLost) as caught:
+            await stream.get_final_response()
+        assert caught.value.reason == "CANCELLED"
+
+
 async def test_a_server_that_dies_is_a_loss(grpc_fake: GrpcFake) -> None:
     grpc_fake.fake.hang()
     async with asyncio.timeout(10), connect(grpc_fake.address) as session:
@@ -136,6 +148,33 @@ async def test_a_create_that_is_cancelled_leaves_the_stream_whole(grpc_fake: Grp
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await (await session.create(model="m", lane="b")).get_final_response()
+
+
+async def test_items_too_large_to_send_are_fetched(grpc_fake: GrpcFake) -> None:
+    fake = grpc_fake.fake
+    fake.hang()
+    call = function_call("write", {"text": "x" * 5000}, call_id="c1")
+    async with asyncio.timeout(10), connect(grpc_fake.address) as session:
+        stream = await session.create(model="m", hold=True)
+        grpc_fake.servicer.stored[stream.id] = Response(id=stream.id, output=[call])
+        truncated = OutputItemTruncated(output_index=0, type="function_call", call_id="c1")
+        done = ResponseDone(reason=DoneReason.DONE_REASON_TOOL_CALLS, awaiting_call_ids=["c1"], continuable=True)
+        fake.sessions[0].send(
+            ServerEvent(response=1, sequence_number=5, output_item_truncated=truncated),
+            ServerEvent(response=1, sequence_number=6, done=done),
+        )
+        fake.sessions[0].responses[stream.id].sequence = 7
+        [fetched] = [found async for found in stream.calls()]
+        assert fetched == call.function_call
+        assert stream.open_calls == [call.function_call]
+        await stream.cancel()
+        response = await stream.get_final_response()
+        assert list(response.output) == [call]
+
+
+async def test_a_unix_socket_serves_as_well(grpc_fake: GrpcFake) -> None:
+    async with asyncio.timeout(10), connect(grpc_fake.socket) as session:
+        assert await session.ping() > 0
 
 
 async def test_options_reach_the_session(grpc_fake: GrpcFake) -> None:

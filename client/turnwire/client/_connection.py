@@ -232,7 +232,9 @@ class Connection:
                 if protocol.credit.unflushed:
                     self._arm_flush()
         except asyncio.CancelledError:
-            self.end("closed", "the session was closed")
+            # gRPC raises this too when the server, or something on the way, resets the stream.
+            if not self._closed:
+                self.end("CANCELLED", f"the session with {self.address} was lost: the stream was cancelled")
             raise
         except ProtocolError as error:
             self.end("protocol_error", f"the session was given up: {error}", error)
