@@ -1,0 +1,106 @@
+"""Preparation: from a request to entries of a transcript, or to the error that says why not.
+
+Above: the runtime, which answers the core's `Prepare` and `PrepareAppend` with what comes back. Below: the checks of
+this package and the pairing of the session core. Only what is new is looked at, whatever the length of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from turnwire.server.policy.choice_checks import check_choice
+from turnwire.server.policy.item_checks import check_appended, check_items
+from turnwire.server.policy.refusals import missing, shown
+from turnwire.server.policy.schemas import Schemas
+from turnwire.server.policy.settings_checks import check_settings
+from turnwire.server.policy.tool_checks import HostedCatalogue, NothingHosted, ToolChecks
+from turnwire.server.session.calls import pair, require_answered
+from turnwire.server.session.effects import Prepare, Prepared
+from turnwire.server.session.limits import SessionLimits
+from turnwire.server.session.transcript import Entry, Origin, count_turns, item_text
+from turnwire.v1.errors import reject
+from turnwire.v1.item_pb2 import Item
+
+ITEM_OVERHEAD: Final = 4
+"""Tokens that an item costs beside its text: about what a renderer writes around it. Counts made here are running
+counts, good for limits and for usage until rendering gives the exact ones."""
+
+
+class ResolveModel(Protocol):
+    """Knows the models that are served."""
+
+    def __call__(self, name: str, /) -> str:
+        """Returns the resolved name of a model.
+
+        Raises:
+            LookupError: There is no such model.
+        """
+        ...
+
+
+class Preparer:
+    """Checks requests and makes their items ready. Safe to use from several threads at once."""
+
+    def __init__(
+        self,
+        models: ResolveModel,
+        limits: SessionLimits,
+        *,
+        count: Callable[[str], int],
+        hosted: HostedCatalogue | None = None,
+    ) -> None:
+        """Takes what it depends on.
+
+        Args:
+            models: Resolves names of models.
+            limits: How many items and tools a request may have.
+            count: Counts the tokens of a text.
+            hosted: Says which declared tools the server runs; None where it runs none.
+        """
+        self._models = models
+        self._limits = limits
+        self._count = count
+        self._schemas = Schemas()
+        self._tools = ToolChecks(limits.max_tools, hosted or NothingHosted(), self._schemas)
+
+    def prepare(self, request: Prepare) -> Prepared:
+        """Checks a create and makes its items ready.
+
+        No items at all are valid: a warm-up has none, and the previous response may leave something to answer.
+
+        Raises:
+            turnwire.v1.errors.RequestError: The request cannot be taken.
+        """
+        check_settings(request.settings, self._schemas)
+        model = self._resolve(request.settings.model)
+        self._tools.check(request.tools)
+        check_choice(request.settings, request.tools)
+        check_items(request.items, self._limits.max_items)
+        open_calls = pair(request.open_calls, request.items)
+        require_answered(open_calls)
+        entries = self._entries(request.items, Origin.INPUT)
+        return Prepared(model, entries, open_calls, count_turns(request.items))
+
+    def prepare_append(self, items: Sequence[Item]) -> tuple[Entry, ...]:
+        """Checks the items of an append and makes them ready; which calls they answer is checked by the core.
+
+        Raises:
+            turnwire.v1.errors.RequestError: An item cannot be taken.
+        """
+        check_appended(items, self._limits.max_items)
+        return self._entries(items, Origin.APPEND)
+
+    def _resolve(self, name: str) -> str:
+        if not name:
+            raise missing("model")
+        try:
+            return self._models(name)
+        except LookupError:
+            message = f"The requested model '{shown(name)}' does not exist."
+            raise reject("model_not_found", message, param="model", model=shown(name)) from None
+
+    def _entries(self, items: Sequence[Item], origin: Origin) -> tuple[Entry, ...]:
+        return tuple(
+            Entry(item.SerializeToString(), origin, self._count(item_text(item)) + ITEM_OVERHEAD) for item in items
+        )
