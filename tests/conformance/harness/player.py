@@ -90,6 +90,9 @@ class Player:
     async def _send(self, step: Step, inbox: Inbox) -> None:
         self._names["last_event_id"] = inbox.last_event_id
         body = self._names.fill(step.value)
+        if "raw" in body:
+            await self._driver.send(step.session, ConnectRequest.FromString(bytes.fromhex(body["raw"])))
+            return
         create = body.get("create")
         if create is not None and "model" not in create and not create.get("inherit"):
             body = {**body, "create": {"model": "stepped", **create}}
@@ -160,8 +163,7 @@ class Player:
     async def _expect_one(self, wanted: dict[str, Any], step: Step, inbox: Inbox, *, skip: bool) -> None:
         new_name = wanted.pop("as", "")
         of = wanted.pop("of", "") or step.of
-        outside = wanted.pop("outside", False)
-        answer = outside or any(kind in _ANSWERS for kind in wanted)
+        answer = wanted.get("response") == 0 or any(kind in _ANSWERS for kind in wanted)
         if new_name:
             await self._driver.until(lambda: bool(inbox.unnamed) or self._over(inbox), f"{wanted} arrives")
             assert inbox.unnamed, f"{wanted} is missing; the stream ended with {inbox.status}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 
-from turnwire.server.session.calls import answered_by, no_call_found
+from turnwire.server.session.calls import CallKey, answered_by, no_call_found
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import PrepareAppend
 from turnwire.server.session.endings import Endings
@@ -20,7 +20,7 @@ from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.item_pb2 import Item, Role
 from turnwire.v1.response_pb2 import DoneReason
-from turnwire.v1.server_event_pb2 import ResponseAppended, ServerEvent, Steer, SteerAccepted
+from turnwire.v1.server_event_pb2 import ResponseAppended, ServerEvent, Steer, SteerAccepted, SteerFailed
 
 
 class Appends:
@@ -59,7 +59,7 @@ class Appends:
         Raises:
             RequestError: It cannot be obeyed and changed nothing.
         """
-        if run.phase is not Phase.PAUSED:
+        if not run.hold or run.phase is not Phase.PAUSED:
             message = f"Response '{run.id}' is not paused; steering a running response is not supported."
             raise reject("steering_not_supported", message, param="previous_response_id", response_id=run.id)
         items = input_items(request.steer.input)
@@ -72,8 +72,13 @@ class Appends:
         self._check_in(request, run, items, b"")
 
     def _check_in(self, request: ConnectRequest, run: Run, items: list[Item], digest: bytes) -> None:
+        size = request.ByteSize()
+        limit = self._context.limits.max_request_bytes
+        if run.inbox and sum(each.size for each in run.inbox) + size > limit:
+            message = f"Appends of more than {limit} bytes are being checked. Wait for 'appended' before the next one."
+            raise reject("too_many_requests", message, param="input", limit=str(limit))
         ticket = next(self._tickets)
-        run.inbox.append(Appending(ticket, request, digest))
+        run.inbox.append(Appending(ticket, request, size, digest))
         if len(run.inbox) == 1:
             self._send_out(run, ticket, items)
 
@@ -127,7 +132,22 @@ class Appends:
 
     def _reject(self, run: Run, appending: Appending, error: Error) -> None:
         request = appending.request
+        if request.WhichOneof("event") == "steer":
+            self.refuse_steer(request, error)
+            return
         self._context.rejected(request.request_id, request.lane, error, response_id=run.id)
+
+    def refuse_steer(self, request: ConnectRequest, error: Error) -> None:
+        """Answers a steer that cannot be taken."""
+        outbox = self._context.outbox
+        response_id = request.steer.previous_response_id
+
+        def send() -> None:
+            failed = SteerFailed(steer=Steer(previous_response_id=response_id), error=error)
+            outbox.answer(ServerEvent(steer_failed=failed))
+
+        send()
+        self._context.requests.settle(request.request_id, send)
 
     def _accept(self, run: Run, appending: Appending, entries: tuple[Entry, ...]) -> None:
         append = appending.request.append
@@ -138,7 +158,11 @@ class Appends:
                 raise reject("append_index_conflict", message, param="append_index", append_index=str(index))
             self._confirm(run, appending, index, duplicate=True)
             return
-        if index > len(run.appends) or index >= self._context.limits.max_appends:
+        if index >= self._context.limits.max_appends:
+            limit = self._context.limits.max_appends
+            message = f"The response took {limit} appends and takes no more. Continue from it with a create."
+            raise reject("too_many_requests", message, param="append_index", limit=str(limit))
+        if index > len(run.appends):
             message = f"The next append has index {len(run.appends)}, not {index}."
             raise reject("append_index_gap", message, param="append_index", append_index=str(index))
         if run.phase is Phase.PAUSED:
@@ -148,23 +172,16 @@ class Appends:
 
     def _answer_pause(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs at a pause; the checkpoint moves with every append, so that nothing accepted is lost."""
-        missing = set(run.transcript.open_calls)
-        for item in appending.request.append.input:
-            key = answered_by(item)
-            if key is None:
-                continue
-            if key not in missing:
-                raise no_call_found(key)
-            missing.remove(key)
+        missing = _unanswered(appending, run.transcript.open_calls)
         run.appends.append(appending.digest)
         run.transcript = run.transcript.extend(entries, frozenset(missing))
         run.output.extend(entries)
-        # The client has what it appended, so the next `done` need not repeat it.
-        run.since_pause = len(run.output)
         self._confirm(run, appending, index)
-        if missing:
+        # Approvals may stay open; everything else that was called must be answered.
+        if run.awaiting():
             self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
             return
+        run.read_steers()
         clocks = run.clocks
         clocks.begun = self._context.now
         clocks.client_wait = clocks.begun - (clocks.paused if clocks.paused is not None else clocks.begun)
@@ -174,19 +191,7 @@ class Appends:
 
     def _answer_early(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs before the pause: tools may start as soon as their own arguments are complete."""
-        missing = {key for key in run.pass_calls if key not in run.answered}
-        answered: list[object] = []
-        for item in appending.request.append.input:
-            key = answered_by(item)
-            if key is None:
-                continue
-            if key not in missing:
-                raise no_call_found(key)
-            missing.remove(key)
-            answered.append(key)
-        if not answered:
-            message = "An append before the pause must hold at least one tool output."
-            raise reject("missing_required_parameter", message, param="input")
+        missing = _unanswered(appending, run.awaiting())
         run.appends.append(appending.digest)
         run.answered.update(key for key in run.pass_calls if key not in missing)
         run.early.extend(entries)
@@ -194,14 +199,15 @@ class Appends:
 
     def _confirm(self, run: Run, appending: Appending, index: int, *, duplicate: bool = False) -> None:
         context = self._context
-        request_id = appending.request.request_id
+        # The run itself is not kept for repeats: it holds the whole conversation.
+        request_id, handle = appending.request.request_id, run.handle
         awaiting = [key.id for key in run.awaiting()]
 
         def send(again: bool) -> None:
             appended = ResponseAppended(
                 append_index=index, awaiting_call_ids=awaiting, duplicate=again, request_id=request_id
             )
-            context.outbox.answer(ServerEvent(response=run.handle, appended=appended))
+            context.outbox.answer(ServerEvent(response=handle, appended=appended))
 
         send(duplicate)
         context.requests.settle(request_id, lambda: send(True))
@@ -210,16 +216,35 @@ class Appends:
         if run.phase is not Phase.PAUSED:
             message = f"Response '{run.id}' went on before the steer was taken."
             raise reject("steering_not_supported", message, param="previous_response_id", response_id=run.id)
-        run.transcript = run.transcript.extend(entries, run.transcript.open_calls)
-        run.output.extend(entries)
-        run.since_pause = len(run.output)
+        run.steers.extend(entries)
         self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
-        request_id = appending.request.request_id
+        request_id, handle = appending.request.request_id, run.handle
         steer = Steer(id=self._context.new_id("steer_"), previous_response_id=run.id)
 
         def send() -> None:
-            event = ServerEvent(response=run.handle, steer_accepted=SteerAccepted(steer=steer))
+            event = ServerEvent(response=handle, steer_accepted=SteerAccepted(steer=steer))
             self._context.outbox.answer(event)
 
         send()
         self._context.requests.settle(request_id, send)
+
+
+def _unanswered(appending: Appending, open_calls: Iterable[CallKey]) -> set[CallKey]:
+    """Returns the calls that stay open after an append.
+
+    Raises:
+        RequestError: An output answers no open call, or there is no output at all.
+    """
+    before = set(open_calls)
+    missing = set(before)
+    for item in appending.request.append.input:
+        key = answered_by(item)
+        if key is None:
+            continue
+        if key not in missing:
+            raise no_call_found(key)
+        missing.remove(key)
+    if missing == before:
+        message = "An append must hold at least one tool output; messages may stand beside it."
+        raise reject("missing_required_parameter", message, param="input")
+    return missing

@@ -59,6 +59,8 @@ _DELTA_OF: Final = {
     Channel.REFUSAL: Delta.REFUSAL,
 }
 _MESSAGE_CHANNELS: Final = (Channel.TEXT, Channel.REFUSAL)
+_ENVELOPE: Final = 64
+"""Most bytes of an event around the item or text that it carries."""
 
 
 class Listener(Protocol):
@@ -121,6 +123,7 @@ class Assembler:
         "_outbox",
         "_part",
         "_parts",
+        "_piece",
         "_queue",
         "_tokens",
         "_verbosity",
@@ -139,7 +142,9 @@ class Assembler:
         self._outbox = outbox
         self._queue = queue
         self._verbosity = verbosity
-        self._max_event = max_event_bytes
+        self._max_event = max_event_bytes - _ENVELOPE
+        # A character has at most four bytes.
+        self._piece = self._max_event // 4
         self._listener = listener
         self.output_index = 0
         """Position of the open item, or of the next one."""
@@ -203,14 +208,23 @@ class Assembler:
         """Sends an event that only full verbosity wants."""
         self._emit(_FULL, event)
 
+    def emit_progress(self, event: ServerEvent) -> None:
+        """Sends an event that tells how far an item has come."""
+        self._emit(_DELTAS, event)
+
     def _emit(self, least: Verbosity.ValueType, event: ServerEvent) -> None:
-        if self._verbosity <= least:
-            self._outbox.event(self._queue, event, event.ByteSize())
+        size = event.ByteSize()
+        # Only events that repeat what was said can be too large for the client.
+        if self._verbosity <= least and size <= self._max_event:
+            self._outbox.event(self._queue, event, size)
         else:
             self._outbox.skip(self._queue)
 
     def _emit_text(self, kind: Delta, part_index: int, text: str) -> None:
-        if self._verbosity <= _DELTAS:
+        if len(text) > self._piece:
+            for start in range(0, len(text), self._piece):
+                self._emit_text(kind, part_index, text[start : start + self._piece])
+        elif self._verbosity <= _DELTAS:
             self._outbox.text(self._queue, kind, self.output_index, part_index, text)
         else:
             self._outbox.skip(self._queue)

@@ -134,12 +134,16 @@ def pair(open_calls: frozenset[CallKey], items: Iterable[Item]) -> frozenset[Cal
     return frozenset(opened)
 
 
+def to_answer(open_calls: Iterable[CallKey]) -> list[CallKey]:
+    """Returns the calls that must be answered before the model may go on."""
+    return [key for key in open_calls if FAMILIES[key.family].must_answer]
+
+
 def require_answered(open_calls: frozenset[CallKey]) -> None:
     """Checks that the model may go on.
 
     Raises:
         RequestError: A call that must be answered was left open.
     """
-    for key in sorted(open_calls):
-        if FAMILIES[key.family].must_answer:
-            raise no_output_found(key)
+    for key in sorted(to_answer(open_calls)):
+        raise no_output_found(key)

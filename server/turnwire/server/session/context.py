@@ -54,7 +54,10 @@ class Context:
         self.now = now
         self.verbosity: Verbosity.ValueType = Verbosity.VERBOSITY_DELTAS
         self.batch_window = config.batch_window
+        self.session_credit = 0
         self.response_credit = 0
+        self.features: tuple[str, ...] = ()
+        """Features in force."""
         self.max_event_bytes = MAX_EVENT_BYTES
         self.outbox = Outbox(merge=config.batch_window > 0)
         self.deadlines = Deadlines()
@@ -75,10 +78,16 @@ class Context:
             self.retention = config.retention(self.in_use)
         self.ended: OrderedDict[str, ResponseDone] = OrderedDict()
         """Outcomes of responses that ended lately, for late cancels and appends."""
+        self.ended_requests: OrderedDict[str, str] = OrderedDict()
+        """Their ids by the ids of their requests."""
         self.handles = count(1)
         self.pass_ids = count(1)
         self.closing = False
         """Whether new requests are refused."""
+        self.request_bytes = 0
+        """Bytes of creates whose requests are still kept, because they wait or are being checked."""
+        self.last_ended = now
+        """When a response ended last."""
         self.half_closed = False
         """Whether the client can say nothing more: what stops at tool calls then completes instead of waiting."""
         self.go_away: Callable[[str], None] = lambda reason: None
@@ -104,7 +113,7 @@ class Context:
             if self.uses[response_id] <= 0:
                 del self.uses[response_id]
 
-    def remember(self, response_id: str, done: ResponseDone) -> None:
+    def remember(self, response_id: str, request_id: str, done: ResponseDone) -> None:
         """Keeps the outcome of a response, without its bulk, for requests that cross its end."""
         slim = ResponseDone()
         slim.CopyFrom(done)
@@ -114,6 +123,10 @@ class Context:
         self.ended[response_id] = slim
         if len(self.ended) > self.limits.request_memory:
             self.ended.popitem(last=False)
+        if request_id:
+            self.ended_requests[request_id] = response_id
+            if len(self.ended_requests) > self.limits.request_memory:
+                self.ended_requests.popitem(last=False)
 
     def rejected(self, request_id: str, lane: str, error: Error, response_id: str = "") -> None:
         """Answers a request that changed nothing, and remembers the answer for repeats."""

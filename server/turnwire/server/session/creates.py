@@ -8,13 +8,13 @@ from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Hydrate, Prepare, Prepared
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.lanes import Lanes
+from turnwire.server.session.limits import seconds
 from turnwire.server.session.outbox import Queue
 from turnwire.server.session.passes import Passes
 from turnwire.server.session.run import Clocks, Run
 from turnwire.server.session.settings import check_reset, effective, input_items, prewarms
 from turnwire.server.session.state import State
 from turnwire.server.session.states import Fact, Phase
-from turnwire.server.session.transcript import EMPTY
 from turnwire.v1 import ids
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
@@ -39,8 +39,8 @@ class Creates:
         endings.on_hold_timeout = self._hold_timed_out
         passes.on_pause = self._paused
 
-    def receive(self, request: ConnectRequest) -> None:
-        """Takes a create.
+    def receive(self, request: ConnectRequest, size: int) -> None:
+        """Takes a create of `size` bytes.
 
         Raises:
             RequestError: It cannot be obeyed and changed nothing.
@@ -58,14 +58,16 @@ class Creates:
         position = self._lanes.waits(lane) if held is None else None
         if position is not None:
             self._lanes.check_room()
-        run = self._make(request)
+        self._check_memory(size)
+        run = self._make(request, size)
         self._lanes.enqueue(run)
         context.runs[run.handle] = run
         context.by_id[run.id] = run
         context.held += run.hold
+        context.request_bytes += size
         if run.previous_response_id:
             context.uses[run.previous_response_id] += 1
-        total = context.now + min(self._total(create), context.limits.total_timeout)
+        total = context.now + self._total(create)
         run.set_deadline("total", context.deadlines.at(total, lambda: self._timed_out(run)))
         if held is not None:
             self._continue(held)
@@ -78,6 +80,9 @@ class Creates:
             self._begin([admitted])
 
     def _check_shape(self, create: ResponseCreate, *, continues: bool) -> None:
+        if create.verbosity not in Verbosity.values():
+            message = f"Invalid value for 'verbosity': {create.verbosity}."
+            raise reject("invalid_value", message, param="verbosity")
         if create.background:
             message = "'background' is not supported on a session: its responses end with it."
             raise reject("unsupported_parameter", message, param="background")
@@ -87,6 +92,13 @@ class Creates:
             message = f"Too many responses are held open ({limit}). End some, or create without 'hold'."
             raise reject("too_many_requests", message, param="hold", limit=str(limit))
 
+    def _check_memory(self, size: int) -> None:
+        """Bounds what requests that wait or are being checked keep in memory: their number alone would not."""
+        limit = self._context.limits.max_state_bytes
+        if self._context.request_bytes and self._context.request_bytes + size > limit:
+            message = f"Requests of more than {limit} bytes are waiting. Wait for some to begin."
+            raise reject("too_many_requests", message, limit=str(limit))
+
     def _held(self, current: Run) -> RequestError:
         message = (
             f"The lane is held by response '{current.id}'. Append its tool outputs, cancel it, or continue from it with"
@@ -95,26 +107,24 @@ class Creates:
         return reject("lane_held", message, param="lane", response_id=current.id)
 
     def _total(self, create: ResponseCreate) -> float:
-        timeouts = create.timeouts
-        if timeouts.HasField("total"):
-            return timeouts.total.seconds + timeouts.total.nanos / 1e9 or self._context.limits.total_timeout
-        return self._context.limits.total_timeout
+        # It counts from acceptance, so it stands before the request was checked.
+        own = seconds(create.timeouts.total)
+        limit = self._context.limits.total_timeout
+        return min(own, limit) if own > 0 else limit
 
-    def _make(self, request: ConnectRequest) -> Run:
+    def _make(self, request: ConnectRequest, size: int) -> Run:
         context = self._context
         create = request.create
         handle = next(context.handles)
-        verbosity = create.verbosity or context.verbosity
-        if verbosity not in Verbosity.values():
-            verbosity = Verbosity.VERBOSITY_DELTAS
         return Run(
             handle=handle,
             id=context.new_id(ids.RESPONSE),
             lane=request.lane,
             request=request,
+            request_bytes=size,
             request_id=request.request_id,
             previous_response_id=create.previous_response_id,
-            verbosity=verbosity,
+            verbosity=create.verbosity or context.verbosity,
             hold=create.hold,
             generate=not prewarms(request),
             echo=create.echo,
@@ -199,12 +209,10 @@ class Creates:
         run = context.runs.get(handle)
         if run is None or run.phase is not Phase.PREPARING:
             return
-        run.request = None
+        self._drop_request(run)
         run.model = ready.model
         run.input = ready.entries
-        run.transcript = (run.transcript if run.parent else EMPTY).extend(
-            ready.entries, ready.open_calls, turns=ready.turns
-        )
+        run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns)
         run.parent = None
         self._endings.created(run)
         if run.generate:
@@ -247,24 +255,29 @@ class Creates:
             self._context.rejected(head.request_id, head.lane, self._held(run).error)
             self._ended(head)
 
+    def _drop_request(self, run: Run) -> None:
+        run.request = None
+        self._context.request_bytes -= run.request_bytes
+        run.request_bytes = 0
+
     def _timed_out(self, run: Run) -> None:
         message = "The response took longer than its total time-out."
-        self._stop(run, make_error("response_timeout", message))
+        self._give_up(run, make_error("response_timeout", message))
 
     def _hold_timed_out(self, run: Run) -> None:
         message = "No tool output came in time. Continue from the response with previous_response_id."
-        self._stop(run, make_error("hold_timeout", message))
+        self._give_up(run, make_error("hold_timeout", message))
 
-    def _stop(self, run: Run, error: Error) -> None:
-        void = self._passes.drop(run)
-        run.move(Fact.TIMED_OUT, Phase.ENDED)
-        self._endings.end(run, DoneReason.DONE_REASON_FAILED, error=error, void=[key.id for key in void])
+    def _give_up(self, run: Run, error: Error) -> None:
+        self._passes.stop(run, Fact.TIMED_OUT, DoneReason.DONE_REASON_FAILED, error)
 
     def _forget(self, run: Run) -> None:
         context = self._context
         del context.runs[run.handle]
         del context.by_id[run.id]
         context.held -= run.hold
+        context.last_ended = context.now
+        self._drop_request(run)
         context.release(run.previous_response_id)
 
     def _ended(self, run: Run) -> None:

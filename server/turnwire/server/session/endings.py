@@ -7,20 +7,23 @@ millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from turnwire.server.session.assembler import truncated
 from turnwire.server.session.context import Context
 from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import PassEnded, Persist, ResponseEnded
 from turnwire.server.session.limits import seconds
-from turnwire.server.session.run import Run
+from turnwire.server.session.run import Run, Tally
 from turnwire.server.session.state import State, full_response
+from turnwire.server.session.transcript import Origin
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import (
     DoneReason,
     IncompleteDetails,
     Response,
+    ResponseCreate,
     ResponseError,
     ResponseStatus,
     Verbosity,
@@ -107,6 +110,9 @@ class Endings:
         """Lists the state that a response stands for now."""
         context = self._context
         completed = reason == DoneReason.DONE_REASON_COMPLETED
+        transcript = run.transcript
+        if run.steers:
+            transcript = transcript.extend(run.steers, transcript.open_calls)
         state = State(
             id=run.id,
             principal=context.config.principal,
@@ -118,17 +124,20 @@ class Endings:
             status=_STATUS[reason],
             settings=run.settings.SerializeToString(),
             tools=run.tools,
-            transcript=run.transcript,
+            transcript=transcript,
             input=run.input,
-            output=tuple(run.output),
+            output=(*run.output, *run.steers),
             usage=run.tally.to_proto(),
             context_tokens=run.context_tokens,
             incomplete=incomplete,
         )
         context.retention.list(state)
-        if run.settings.store or not run.settings.HasField("store"):
-            context.effects.append(Persist(state))
+        self._persist(state, run.settings)
         return state
+
+    def _persist(self, state: State, settings: ResponseCreate) -> None:
+        if settings.store or not settings.HasField("store"):
+            self._context.effects.append(Persist(state))
 
     def pause(self, run: Run) -> None:
         """Commits a checkpoint and announces that a held response waits for its client."""
@@ -142,6 +151,8 @@ class Endings:
         done.continuable = True
         self._send_done(run, done)
         self.report_pass(run)
+        # What follows in this pause counts and times nothing.
+        run.pass_tally = Tally()
 
     def _hold_deadline(self, run: Run, when: float) -> Deadline:
         return self._context.deadlines.at(when, lambda: self.on_hold_timeout(run))
@@ -159,6 +170,7 @@ class Endings:
         context = self._context
         run.clear_deadlines()
         self.on_abandon(run)
+        run.read_steers()
         good = reason in (DoneReason.DONE_REASON_COMPLETED, DoneReason.DONE_REASON_INCOMPLETE)
         if good:
             self.commit(run, reason, incomplete)
@@ -166,10 +178,14 @@ class Endings:
             context.retention.turn_failed(run.previous_response_id, run.lane)
         self.created(run)
         done = self._done(run, reason)
+        if run.clocks.paused is not None:
+            done.ClearField("times")
         checkpoint = context.retention.find(run.id)
         done.continuable = checkpoint is not None
         if checkpoint is not None:
-            done.awaiting_call_ids.extend(key.id for key in sorted(checkpoint.transcript.open_calls))
+            done.awaiting_call_ids.extend(key.id for key in run.in_order(checkpoint.transcript.open_calls))
+            if not good:
+                self._mark(checkpoint, reason, error)
         done.void_call_ids.extend(void or ())
         if error is not None:
             done.error.CopyFrom(error)
@@ -178,9 +194,9 @@ class Endings:
         if run.echo:
             done.response.CopyFrom(self._full(run, reason, error, incomplete))
         self._send_done(run, done)
-        context.remember(run.id, done)
-        context.requests.settle(run.request_id, lambda: self._repeat(run))
-        if run.passes and not (run.clocks.paused is not None and run.clocks.stopped is None):
+        context.remember(run.id, run.request_id, done)
+        self._remember_request(run)
+        if run.passes and run.clocks.paused is None:
             self.report_pass(run)
         context.effects.append(
             ResponseEnded(
@@ -195,10 +211,29 @@ class Endings:
         )
         self.on_end(run)
 
-    def _repeat(self, run: Run) -> None:
-        """Answers a repeated create of a response that has ended."""
-        self._context.outbox.answer(self._created_event(run, duplicate=True))
-        self.repeat_done(run.id, run.request_id)
+    def _mark(self, checkpoint: State, reason: DoneReason.ValueType, error: Error | None) -> None:
+        """Writes into the last checkpoint how its response ended, for whoever retrieves it."""
+        why = None if error is None else ResponseError(code=error.code, message=error.message)
+        state = replace(checkpoint, status=_STATUS[reason], error=why)
+        self._context.retention.list(state)
+        self._persist(state, state.parsed_settings())
+
+    def _remember_request(self, run: Run) -> None:
+        """Keeps what answers a repeat of the create; not the run, which holds the whole conversation."""
+        if not run.request_id:
+            return
+        outbox = self._context.outbox
+        created = self._created_event(run, duplicate=True)
+        response_id, request_id = run.id, run.request_id
+
+        def repeat() -> None:
+            # A copy, since an event belongs to the batch that takes it.
+            again = ServerEvent()
+            again.CopyFrom(created)
+            outbox.answer(again)
+            self.repeat_done(response_id, request_id)
+
+        self._context.requests.settle(request_id, repeat)
 
     def repeat_done(self, response_id: str, request_id: str) -> None:
         """Sends the outcome of an ended response once more, outside its own stream, if it is still known."""
@@ -247,12 +282,17 @@ class Endings:
     def _add_output(self, run: Run, done: ResponseDone) -> None:
         """Puts what is new into `done`; items that would make it too large go ahead of it one by one."""
         limit = self._context.max_event_bytes
-        new = run.output[run.since_pause :]
-        if sum(len(entry.data) for entry in new) <= limit - 4096:
-            for entry in new:
+        # The client has what it appended.
+        new = [
+            (index, entry)
+            for index, entry in enumerate(run.output[run.since_pause :], start=run.since_pause)
+            if entry.origin is not Origin.APPEND
+        ]
+        if sum(len(entry.data) for _, entry in new) <= limit - 4096:
+            for _, entry in new:
                 done.output.add().MergeFromString(entry.data)
             return
-        for index, entry in enumerate(new, start=run.since_pause):
+        for index, entry in new:
             item = Item.FromString(entry.data)
             if len(entry.data) > limit - 64:
                 event = ServerEvent(output_item_truncated=truncated(item, index, len(entry.data)))

@@ -22,7 +22,8 @@ MAX_EVENT_BYTES: Final = 3 * MIB
 """Default largest event: below the 4 MiB that gRPC clients take when not told otherwise."""
 MAX_BATCH_WINDOW: Final = 0.1
 """Seconds; more would no longer be streaming."""
-CREDIT_RANGE: Final = (4 * 1024, 16 * MIB)
+SESSION_CREDIT_RANGE: Final = (16 * 1024, 16 * MIB)
+RESPONSE_CREDIT_RANGE: Final = (4 * 1024, 16 * MIB)
 EVENT_RANGE: Final = (4 * 1024, 64 * MIB)
 
 LANE_NAME: Final = r"[A-Za-z0-9_.-]{1,256}"

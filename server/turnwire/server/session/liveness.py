@@ -29,10 +29,11 @@ class Liveness:
         """Notes a message of the client."""
         self._heard = self._context.now
 
-    def spoke(self) -> None:
-        """Notes a batch to the client."""
+    def spoke(self, *, output: bool) -> None:
+        """Notes a batch to the client, and whether it held output: answers alone are no sign that any is taken."""
         self._spoke = self._context.now
-        self._waiting_since = None
+        if output:
+            self._waiting_since = None
 
     def _beat(self) -> None:
         context = self._context
@@ -47,11 +48,12 @@ class Liveness:
     def _check_stall(self) -> None:
         """Cuts off a client for which something waited all the time without any of it being taken."""
         context = self._context
-        if not context.outbox.waiting:
+        outbox = context.outbox
+        if not outbox.waiting:
             self._waiting_since = None
         elif self._waiting_since is None:
             self._waiting_since = context.now
-        elif context.now - max(self._waiting_since, self._spoke) >= context.limits.stall_timeout:
+        elif context.now - self._waiting_since >= context.limits.stall_timeout:
             message = "The client took no output for too long. Read events, and return credit with ack."
             context.effects.append(Close("slow_consumer", message))
             return
@@ -59,7 +61,7 @@ class Liveness:
 
     def _check_idle(self) -> None:
         context = self._context
-        due = self._heard + context.limits.idle_timeout
+        due = max(self._heard, context.last_ended) + context.limits.idle_timeout
         if context.now >= due and not context.runs:
             context.go_away("idle")
             return

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from turnwire.server.session.context import Context
 from turnwire.server.session.limits import (
-    CREDIT_RANGE,
     EVENT_RANGE,
     MAX_BATCH_WINDOW,
     MAX_EVENT_BYTES,
     RESPONSE_CREDIT,
+    RESPONSE_CREDIT_RANGE,
     SESSION_CREDIT,
+    SESSION_CREDIT_RANGE,
     duration,
     seconds,
 )
@@ -31,8 +30,8 @@ def open_session(context: Context, wish: SessionOpen) -> None:
     response_credit = wish.response_credit_bytes if wish.HasField("response_credit_bytes") else RESPONSE_CREDIT
     max_event = wish.max_event_bytes if wish.HasField("max_event_bytes") else MAX_EVENT_BYTES
     window = seconds(wish.batch_window) if wish.HasField("batch_window") else context.batch_window
-    _check_range("open.session_credit_bytes", session_credit, CREDIT_RANGE, zero=True)
-    _check_range("open.response_credit_bytes", response_credit, CREDIT_RANGE, zero=True)
+    _check_range("open.session_credit_bytes", session_credit, SESSION_CREDIT_RANGE, zero=True)
+    _check_range("open.response_credit_bytes", response_credit, RESPONSE_CREDIT_RANGE, zero=True)
     _check_range("open.max_event_bytes", max_event, EVENT_RANGE, zero=False)
     if not 0 <= window <= MAX_BATCH_WINDOW:
         message = f"Invalid value for 'open.batch_window': {window} s is not within 0 and {MAX_BATCH_WINDOW} s."
@@ -43,25 +42,26 @@ def open_session(context: Context, wish: SessionOpen) -> None:
     context.verbosity = wish.verbosity or context.verbosity
     context.batch_window = window
     context.outbox.merge = window > 0
+    context.session_credit = session_credit
     context.response_credit = response_credit
     context.max_event_bytes = max_event
     context.outbox.set_session_credit(session_credit)
-    in_force = tuple(name for name in wish.features if name in context.config.features)
+    context.features = tuple(name for name in context.config.features if name in wish.features)
     answer = SessionOpened()
     if wish.resume_token:
         answer.resume_reason = (
             "This server cannot resume sessions. Send the whole conversation, or name stored responses."
         )
-    context.outbox.answer(ServerEvent(opened=opened(context, in_force, answer, session_credit=session_credit)))
+    context.outbox.answer(ServerEvent(opened=opened(context, answer)))
 
 
-def opened(context: Context, features: Sequence[str], answer: SessionOpened, session_credit: int = 0) -> SessionOpened:
+def opened(context: Context, answer: SessionOpened) -> SessionOpened:
     """Fills in what is in force."""
     answer.session_id = context.config.session_id
-    answer.features.extend(features)
+    answer.features.extend(context.features)
     answer.verbosity = context.verbosity
     answer.batch_window.CopyFrom(duration(context.batch_window))
-    answer.session_credit_bytes = session_credit
+    answer.session_credit_bytes = context.session_credit
     answer.response_credit_bytes = context.response_credit
     answer.max_event_bytes = context.max_event_bytes
     answer.limits.CopyFrom(context.limits.to_proto())

@@ -82,7 +82,7 @@ class Queue:
         return not self.blocked or exempt(self.items[0])
 
 
-_EXEMPT: Final = frozenset({"created", "done", "appended", "in_progress"})
+_EXEMPT: Final = frozenset({"created", "done", "appended"})
 
 
 def exempt(item: Row | ServerEvent) -> bool:
@@ -98,6 +98,8 @@ class Outbox:
         self.merge = merge
         self.control: deque[ServerEvent] = deque()
         self._ring: deque[Queue] = deque()
+        self._waiting: dict[int, Queue] = {}
+        """Queues that hold something, by handle, whether or not it may be sent; their responses may have ended."""
         self._next_event_id = 1
         self._session_credit = 0
         self._unacked: deque[tuple[int, int]] = deque()
@@ -115,11 +117,30 @@ class Outbox:
         """The last event id that was given out."""
         return self._next_event_id - 1
 
+    def lift_credit(self) -> None:
+        """Drops all credits, since the client can return none any more; what is on its way is only its reading's
+        business."""
+        self._session_credit = self.outstanding = 0
+        self._unacked.clear()
+        for queue in self._waiting.values():
+            queue.credit = 0
+            if not queue.active:
+                self._activate(queue)
+
     @property
     def waiting(self) -> bool:
         """Whether something waits that only the client's reading or acknowledging can move; what waits for a response's
         own credit is not meant."""
         return bool(self.control or self._ring)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits, for whatever reason."""
+        return not (self.control or self._waiting)
+
+    def find(self, handle: int) -> Queue | None:
+        """Returns the queue of a response, if it holds something."""
+        return self._waiting.get(handle)
 
     @property
     def sendable(self) -> bool:
@@ -175,6 +196,9 @@ class Outbox:
             self._activate(queue)
 
     def _activate(self, queue: Queue) -> None:
+        if not queue.items:
+            return
+        self._waiting[queue.handle] = queue
         if queue.ready:
             queue.active = True
             queue.deficit = 0
@@ -223,15 +247,18 @@ class Outbox:
             ring = self._ring
             while ring and size < max_bytes:
                 queue = ring[0]
-                queue.deficit += QUANTUM
-                taken = self._take(queue, events, max_bytes - size)
-                size += taken
+                if queue.deficit <= 0:
+                    # An event larger than a quantum is paid for by passing turns.
+                    queue.deficit += QUANTUM
+                size += self._take(queue, events, max_bytes - size)
                 drained.append(queue)
-                if queue.ready:
-                    ring.rotate(-1)
-                else:
+                if not queue.ready:
                     queue.active = False
                     ring.popleft()
+                    if not queue.items:
+                        del self._waiting[queue.handle]
+                elif queue.deficit <= 0:
+                    ring.rotate(-1)
         self._next_event_id += len(events)
         if not control and not self._ring:
             self.urgent = False
@@ -242,7 +269,8 @@ class Outbox:
         handle = queue.handle
         counted = queue.credit > 0
         taken = 0
-        while items and taken < room and taken < queue.deficit:
+        room = min(room, queue.deficit)
+        while items and taken < room:
             item = items[0]
             if counted and queue.unconsumed >= queue.credit and not exempt(item):
                 break
@@ -261,7 +289,7 @@ class Outbox:
                 if counted and not exempt(item):
                     queue.unconsumed += size
             taken += size
-        queue.deficit = max(0, queue.deficit - taken) if items else 0
+        queue.deficit = queue.deficit - taken if items else 0
         queue.bytes = max(0, queue.bytes - taken) if items else 0
         return taken
 

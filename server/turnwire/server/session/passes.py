@@ -28,7 +28,8 @@ from turnwire.server.session.run import HostedCall, Run, Tally
 from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry, Origin
 from turnwire.v1 import ids
-from turnwire.v1.errors import make_error
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import ERRORS, make_error
 from turnwire.v1.item_pb2 import Item, ItemStatus, McpCall
 from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails
 from turnwire.v1.server_event_pb2 import ItemProgress, McpCallArgumentsDelta, McpCallArgumentsDone, ServerEvent
@@ -106,6 +107,7 @@ class Passes:
         run.pass_calls.clear()
         run.answered.clear()
         run.hosted.clear()
+        run.pass_tally = Tally()
         clocks = run.clocks
         clocks.started = clocks.first_token = clocks.stopped = clocks.paused = clocks.stall_began = None
         clocks.stalled = 0.0
@@ -143,14 +145,15 @@ class Passes:
     def _late(self, run: Run) -> Callable[[], None]:
         def expire() -> None:
             message = "The model did not start to answer in time."
-            self.fail(run, Fact.TIMED_OUT, EngineFailure("first_token_timeout", message))
+            error = make_error("first_token_timeout", message)
+            self.stop(run, Fact.TIMED_OUT, DoneReason.DONE_REASON_FAILED, error)
 
         return expire
 
     def output(self, pass_id: int, chunks: Sequence[Chunk]) -> None:
         """Takes output of the engine; of a dead pass it is dropped."""
         run = self._context.by_pass.get(pass_id)
-        if run is None or run.assembler is None:
+        if run is None or not run.pass_live or run.assembler is None:
             return
         if run.clocks.first_token is None:
             run.clocks.first_token = self._context.now
@@ -184,14 +187,17 @@ class Passes:
     def ended(self, pass_id: int, outcome: Finish | EngineFailure) -> None:
         """Takes the end of a pass as the engine saw it."""
         run = self._context.by_pass.get(pass_id)
-        if run is None:
+        if run is None or not run.pass_live:
             return
         run.pass_live = False
         run.clocks.stopped = self._context.now
         self._end_stall(run)
         run.set_deadline("first_token", None)
         if isinstance(outcome, EngineFailure):
-            self.fail(run, Fact.FAILED, outcome)
+            # A code that is not in the table would be an engine's own invention.
+            code = outcome.code if outcome.code in ERRORS else "server_error"
+            error = make_error(code, outcome.message, retry_after=outcome.retry_after)
+            self.stop(run, Fact.FAILED, DoneReason.DONE_REASON_FAILED, error)
             return
         assert run.assembler is not None
         whole = outcome.reason is FinishReason.STOP
@@ -239,20 +245,20 @@ class Passes:
             index = assembler.output_index
             if not call.announced:
                 call.announced = True
-                assembler.announce(_hosted_item(call, ItemStatus.ITEM_STATUS_IN_PROGRESS))
+                assembler.announce(_hosted_item(call, ItemStatus.ITEM_STATUS_IN_PROGRESS, arguments=""))
                 delta = McpCallArgumentsDelta(output_index=index, delta=call.arguments)
                 assembler.emit_full(ServerEvent(mcp_call_arguments_delta=delta))
                 done = McpCallArgumentsDone(output_index=index, arguments=call.arguments)
                 assembler.emit_full(ServerEvent(mcp_call_arguments_done=done))
-                assembler.emit_full(ServerEvent(mcp_call_in_progress=ItemProgress(output_index=index)))
+                assembler.emit_progress(ServerEvent(mcp_call_in_progress=ItemProgress(output_index=index)))
             if call.result is None:
                 return
             progress = ItemProgress(output_index=index)
             if call.result.failed:
-                assembler.emit_full(ServerEvent(mcp_call_failed=progress))
+                assembler.emit_progress(ServerEvent(mcp_call_failed=progress))
                 status = ItemStatus.ITEM_STATUS_FAILED
             else:
-                assembler.emit_full(ServerEvent(mcp_call_completed=progress))
+                assembler.emit_progress(ServerEvent(mcp_call_completed=progress))
                 status = ItemStatus.ITEM_STATUS_COMPLETED
             assembler.deliver(_hosted_item(call, status), call.tokens + call.result.tokens)
             del run.hosted[call.call_id]
@@ -292,14 +298,13 @@ class Passes:
         run.transcript = run.transcript.extend(entries, still_open, turns=1)
         self._context.by_pass.pop(run.pass_id, None)
 
-    def fail(self, run: Run, fact: Fact, failure: EngineFailure) -> None:
-        """Ends a response whose engine or deadline gave up on it."""
-        self.drop(run)
+    def stop(self, run: Run, fact: Fact, reason: DoneReason.ValueType, error: Error | None = None) -> None:
+        """Ends a response before its time, in whatever phase it is."""
+        void = [key.id for key in self._drop(run)]
         run.move(fact, Phase.ENDED)
-        error = make_error(failure.code, failure.message, retry_after=failure.retry_after)
-        self._endings.end(run, DoneReason.DONE_REASON_FAILED, error=error)
+        self._endings.end(run, reason, error=error, void=void)
 
-    def drop(self, run: Run) -> list[CallKey]:
+    def _drop(self, run: Run) -> list[CallKey]:
         """Frees the engine and the tools of the current pass and forgets what it brought.
 
         Returns:
@@ -327,14 +332,14 @@ class Passes:
         run.hosted.clear()
 
 
-def _hosted_item(call: HostedCall, status: ItemStatus.ValueType) -> Item:
+def _hosted_item(call: HostedCall, status: ItemStatus.ValueType, *, arguments: str | None = None) -> Item:
     result = call.result
     return Item(
         mcp_call=McpCall(
             id=call.item_id,
             server_label=result.server_label if result else "turnwire",
             name=call.name,
-            arguments=call.arguments,
+            arguments=call.arguments if arguments is None else arguments,
             output=result.output if result and not result.failed else None,
             error=result.output if result and result.failed else None,
             status=status,

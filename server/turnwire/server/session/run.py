@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from turnwire.server.session.calls import CallKey
+from turnwire.server.session.calls import CallKey, to_answer
 from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import ToolResult
 from turnwire.server.session.outbox import Queue
@@ -88,6 +89,7 @@ class Appending:
 
     ticket: int
     request: ConnectRequest
+    size: int
     digest: bytes
 
 
@@ -100,6 +102,8 @@ class Run:
     lane: str
     request: ConnectRequest | None
     """The request until it was prepared; dropped then, since it may hold megabytes."""
+    request_bytes: int
+    """Its size, until it is dropped."""
     request_id: str
     previous_response_id: str
     verbosity: Verbosity.ValueType
@@ -127,6 +131,8 @@ class Run:
     """Accepted while the current pass ran; they follow its items."""
     answered: set[CallKey] = field(default_factory=set[CallKey])
     """Calls that `early` answers."""
+    steers: list[Entry] = field(default_factory=list[Entry])
+    """Said by the client at the pause, to be read after the outputs that are still missing."""
     appends: list[bytes] = field(default_factory=list[bytes])
     """Hashes of the accepted appends, by index."""
     hosted: dict[str, HostedCall] = field(default_factory=dict[str, HostedCall])
@@ -157,9 +163,20 @@ class Run:
     def awaiting(self) -> list[CallKey]:
         """Returns the client calls without an output, in the order they were made."""
         if self.phase is Phase.PAUSED:
-            order = {key: n for n, key in enumerate(self.pass_calls)}
-            return sorted(self.transcript.open_calls, key=lambda key: order.get(key, len(order)))
+            return self.in_order(self.transcript.open_calls)
         return [key for key in self.pass_calls if key not in self.answered]
+
+    def in_order(self, open_calls: Iterable[CallKey]) -> list[CallKey]:
+        """Returns the calls that must be answered, in the order they were made as far as it is known."""
+        order = {key: n for n, key in enumerate(self.pass_calls)}
+        return sorted(to_answer(open_calls), key=lambda key: (order.get(key, len(order)), key))
+
+    def read_steers(self) -> None:
+        """Moves what the client said at the pause behind the outputs it brought."""
+        if self.steers:
+            self.transcript = self.transcript.extend(self.steers, self.transcript.open_calls)
+            self.output.extend(self.steers)
+            self.steers.clear()
 
     def set_deadline(self, name: str, deadline: Deadline | None) -> None:
         """Replaces one of the response's deadlines; None cancels it."""

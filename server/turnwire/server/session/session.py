@@ -35,7 +35,7 @@ from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, make_error, reject
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.responses_service_pb2 import ConnectResponse
-from turnwire.v1.server_event_pb2 import ServerEvent, Steer, SteerFailed
+from turnwire.v1.server_event_pb2 import ServerEvent
 from turnwire.v1.session_pb2 import Pong, SessionGoAway, SessionOpened
 
 _REMEMBERED: Final = frozenset({"create", "append", "steer", "cancel"})
@@ -98,7 +98,7 @@ class Session:
             case "create":
                 if context.closing:
                     raise reject("session_closing", "The session takes no new requests. Open another one.")
-                self._creates.receive(request)
+                self._creates.receive(request, request.ByteSize())
             case "append":
                 run = self._at_work(request.append.response_id, "response_id")
                 self._appends.receive(request, run)
@@ -111,14 +111,11 @@ class Session:
                     message = f"Event {request.ack.last_event_id} was not sent yet."
                     raise reject("invalid_value", message, param="ack.last_event_id")
             case "credit":
-                run_ = context.runs.get(request.credit.response)
-                if run_ is not None:
-                    context.outbox.consumed(run_.queue, request.credit.bytes)
-                    self._passes.relieve(run_)
+                self._credit(request)
             case "ping":
                 context.outbox.answer(ServerEvent(pong=Pong(nonce=request.ping.nonce)))
                 if request.ping.describe:
-                    context.outbox.answer(ServerEvent(opened=opened(context, (), SessionOpened())))
+                    context.outbox.answer(ServerEvent(opened=opened(context, SessionOpened())))
             case "open":
                 if self._received > 1:
                     raise reject(
@@ -129,6 +126,16 @@ class Session:
                 self._close(drain=request.close.drain)
             case _:
                 raise _no_event(request)
+
+    def _credit(self, request: ConnectRequest) -> None:
+        context = self._context
+        run = context.runs.get(request.credit.response)
+        # A response that has ended may have output waiting still.
+        queue = context.outbox.find(request.credit.response) if run is None else run.queue
+        if queue is not None:
+            context.outbox.consumed(queue, request.credit.bytes)
+        if run is not None:
+            self._passes.relieve(run)
 
     def _at_work(self, response_id: str, param: str) -> Run:
         """Finds a response that has not ended.
@@ -152,14 +159,7 @@ class Session:
         try:
             self._appends.steer(request, self._at_work(response_id, "previous_response_id"))
         except RequestError as refusal:
-            context = self._context
-
-            def send(error: Error = refusal.error) -> None:
-                failed = SteerFailed(steer=Steer(previous_response_id=response_id), error=error)
-                context.outbox.answer(ServerEvent(steer_failed=failed))
-
-            send()
-            context.requests.settle(request.request_id, send)
+            self._appends.refuse_steer(request, refusal.error)
 
     def _cancel(self, request: ConnectRequest) -> None:
         context = self._context
@@ -171,8 +171,9 @@ class Session:
         elif cancel.target_request_id:
             target = cancel.target_request_id
             run = next((r for r in context.runs.values() if r.request_id == target), None)
-            if run is None:
-                message = f"No request '{target}' waits or runs."
+            response_id = context.ended_requests.get(target, "")
+            if run is None and not response_id:
+                message = f"No request '{target}' became a response."
                 raise reject("response_not_found", message, param="target_request_id")
         else:
             raise reject(
@@ -188,9 +189,7 @@ class Session:
         context.requests.settle(request.request_id, lambda: self._endings.repeat_done(response_id, request.request_id))
 
     def _stop(self, run: Run) -> None:
-        void = [key.id for key in self._passes.drop(run)]
-        run.move(Fact.CANCELLED, Phase.ENDED)
-        self._endings.end(run, DoneReason.DONE_REASON_CANCELLED, void=void)
+        self._passes.stop(run, Fact.CANCELLED, DoneReason.DONE_REASON_CANCELLED)
         self._check_idle()
 
     def _close(self, *, drain: bool) -> None:
@@ -269,10 +268,8 @@ class Session:
         def give_up() -> None:
             for run in sorted(context.runs.values(), key=lambda run: -run.handle):
                 if run.handle in context.runs:
-                    void = [key.id for key in self._passes.drop(run)]
-                    run.move(Fact.TIMED_OUT, Phase.ENDED)
                     error = make_error("server_shutting_down", message)
-                    self._endings.end(run, DoneReason.DONE_REASON_FAILED, error=error, void=void)
+                    self._passes.stop(run, Fact.TIMED_OUT, DoneReason.DONE_REASON_FAILED, error)
             self._check_idle()
 
         context.deadlines.at(now + grace, give_up)
@@ -280,12 +277,17 @@ class Session:
 
     def half_closed(self, now: float) -> None:
         """Hears that the client sends nothing more; it may still read. Not a sign that it is content."""
-        self._context.now = now
-        self._context.closing = True
-        self._context.half_closed = True
+        context = self._context
+        context.now = now
+        context.closing = context.half_closed = True
         self._close_when_idle = True
-        # Nothing can be appended any more, so what is held is let go; its checkpoint stays.
-        for run in list(self._context.runs.values()):
+        # No credit can be returned any more.
+        context.response_credit = 0
+        context.outbox.lift_credit()
+        for run in list(context.runs.values()):
+            run.queue.credit = 0
+            self._passes.relieve(run)
+            # Nothing can be appended any more, so what is held is let go; its checkpoint stays.
             if run.phase is Phase.PAUSED:
                 self._stop(run)
         self._check_idle()
@@ -317,13 +319,14 @@ class Session:
         context = self._context
         context.now = now
         batch = ConnectResponse()
-        for queue in context.outbox.pull(batch, max_bytes):
+        drained = context.outbox.pull(batch, max_bytes)
+        for queue in drained:
             run = context.runs.get(queue.handle)
             if run is not None and run.engine_paused:
                 self._passes.relieve(run)
         if not batch.events:
             return None
-        self._liveness.spoke()
+        self._liveness.spoke(output=bool(drained))
         return batch
 
     def sent(self, size: int) -> None:
@@ -338,6 +341,11 @@ class Session:
     def sendable(self) -> bool:
         """Whether `pull` would give a batch."""
         return self._context.outbox.sendable
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing waits to be sent, not even for credit."""
+        return self._context.outbox.empty
 
     @property
     def urgent(self) -> bool:
