@@ -176,10 +176,10 @@ class Appends:
         run.appends.append(appending.digest)
         run.transcript = run.transcript.extend(entries, frozenset(missing))
         run.output.extend(entries)
+        self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
         self._confirm(run, appending, index)
         # Approvals may stay open; everything else that was called must be answered.
         if run.awaiting():
-            self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
             return
         run.read_steers()
         clocks = run.clocks

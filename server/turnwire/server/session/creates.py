@@ -15,6 +15,7 @@ from turnwire.server.session.run import Clocks, Run
 from turnwire.server.session.settings import check_reset, effective, input_items, prewarms
 from turnwire.server.session.state import State
 from turnwire.server.session.states import Fact, Phase
+from turnwire.server.session.transcript import EMPTY
 from turnwire.v1 import ids
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
@@ -93,7 +94,11 @@ class Creates:
             raise reject("too_many_requests", message, param="hold", limit=str(limit))
 
     def _check_memory(self, size: int) -> None:
-        """Bounds what requests that wait or are being checked keep in memory: their number alone would not."""
+        """Bounds what waiting requests and unread responses keep in memory: their number alone would not."""
+        unread = self._context.limits.max_unread_responses
+        if self._context.outbox.unread - len(self._context.runs) >= unread:
+            message = f"More than {unread} ended responses were not consumed. Read them, or cancel what is not wanted."
+            raise reject("too_many_requests", message, limit=str(unread))
         limit = self._context.limits.max_state_bytes
         if self._context.request_bytes and self._context.request_bytes + size > limit:
             message = f"Requests of more than {limit} bytes are waiting. Wait for some to begin."
@@ -190,7 +195,12 @@ class Creates:
             self._refuse(run, make_error("context_length_exceeded", message, param="input", limit=str(limit)))
             return
         run.settings, run.tools = effective(create, parent, context.config.tool_sets)
+        run.settings_data = run.settings.SerializeToString()
         items = input_items(create.input)
+        if not items and run.transcript is EMPTY and run.generate:
+            message = "Missing required parameter: 'input'. There is no history to answer either."
+            self._refuse(run, make_error("missing_required_parameter", message, param="input"))
+            return
         open_calls = run.transcript.open_calls
         context.effects.append(
             Prepare(
@@ -214,6 +224,7 @@ class Creates:
         run.input = ready.entries
         run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns)
         run.parent = None
+        run.before = run.transcript
         self._endings.created(run)
         if run.generate:
             run.move(Fact.PREPARED, Phase.SAMPLING)

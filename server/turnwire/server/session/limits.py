@@ -56,6 +56,8 @@ class SessionLimits:
     """Tools in one request."""
     request_memory: int = 1_024
     """Request ids remembered after their requests ended."""
+    max_unread_responses: int = 4_096
+    """Ended responses whose output waits for credit that the client does not return."""
     max_appends: int = 4_096
     """Appends into one response."""
     max_control_events: int = 1_024

@@ -123,15 +123,24 @@ class Outbox:
         self._session_credit = self.outstanding = 0
         self._unacked.clear()
         for queue in self._waiting.values():
-            queue.credit = 0
-            if not queue.active:
-                self._activate(queue)
+            self.uncap(queue)
+
+    def uncap(self, queue: Queue) -> None:
+        """Drops the credit of one response, whose queue is bounded because nothing more comes."""
+        queue.credit = 0
+        if not queue.active:
+            self._activate(queue)
 
     @property
     def waiting(self) -> bool:
         """Whether something waits that only the client's reading or acknowledging can move; what waits for a response's
         own credit is not meant."""
         return bool(self.control or self._ring)
+
+    @property
+    def unread(self) -> int:
+        """Responses of which something waits, ended ones included."""
+        return len(self._waiting)
 
     @property
     def empty(self) -> bool:

@@ -115,10 +115,14 @@ class Run:
     phase: Phase = Phase.QUEUED
     parent: State | None = None
     settings: ResponseCreate = field(default_factory=ResponseCreate)
+    settings_data: bytes = b""
+    """The settings serialized, once for all checkpoints."""
     tools: Tools = NO_TOOLS
     model: str = ""
     transcript: Transcript = EMPTY
     """Everything that the next pass, or a continuation, starts from."""
+    before: Transcript = EMPTY
+    """The transcript after the input, where the output begins."""
     input: tuple[Entry, ...] = ()
     output: list[Entry] = field(default_factory=list[Entry])
     since_pause: int = 0

@@ -189,6 +189,8 @@ class Session:
         context.requests.settle(request.request_id, lambda: self._endings.repeat_done(response_id, request.request_id))
 
     def _stop(self, run: Run) -> None:
+        # Who cancels may have stopped consuming, and must still get the outcome.
+        self._context.outbox.uncap(run.queue)
         self._passes.stop(run, Fact.CANCELLED, DoneReason.DONE_REASON_CANCELLED)
         self._check_idle()
 

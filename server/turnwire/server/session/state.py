@@ -44,15 +44,25 @@ class State:
     """Everything up to the end of the response, or to its last pause."""
     input: tuple[Entry, ...]
     """What the request brought."""
-    output: tuple[Entry, ...]
-    """What the response brought: items of the model and appended outputs, in order. The same objects as in the
-    transcript."""
+    before: Transcript
+    """The transcript after the request's input: what follows it is the output."""
     usage: Usage
     """Over all passes."""
     context_tokens: int
     """Tokens that the next prompt starts with."""
     error: ResponseError | None = None
     incomplete: IncompleteDetails | None = None
+
+    @property
+    def output(self) -> list[Entry]:
+        """What the response brought: items of the model and appended outputs, in order. Costs the output, so it is
+        built when somebody asks and not with every checkpoint."""
+        segments: list[Transcript] = []
+        node: Transcript | None = self.transcript
+        while node is not None and node is not self.before:
+            segments.append(node)
+            node = node.parent
+        return [entry for segment in reversed(segments) for entry in segment.new]
 
     def parsed_settings(self) -> ResponseCreate:
         """Returns the settings as a fresh message."""
@@ -111,7 +121,7 @@ def full_response(
     model: str,
     settings: ResponseCreate,
     tools: Tools,
-    output: tuple[Entry, ...] | list[Entry],
+    output: list[Entry],
     usage: Usage | None,
     *,
     completed_at: float | None = None,
