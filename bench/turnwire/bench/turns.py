@@ -80,49 +80,65 @@ def _history(kilobytes: int) -> Input:
     return Input(items=InputItems(items=items))
 
 
-async def _measure(kilobytes: int, turns: int) -> float:
-    engine = _NullEngine()
-    registry = EngineRegistry((engine,))
-    limits = SessionLimits()
-    services = Services(
-        engines=registry,
-        policy=Preparer(registry.resolve, limits, count=count),
-        store=MemoryStore(),
-        tools=NoHostedTools(),
-        clock=LoopClock(),
-        count_tokens=count,
-        limits=limits,
-    )
-    runner = SessionRunner(services, "", "bench")
+class _Conversation:
+    """One session whose turns are timed."""
 
-    async def drain() -> None:
-        while await runner.next_batch() is not None:
+    def __init__(self, kilobytes: int) -> None:
+        self.kilobytes = kilobytes
+        self.samples: list[float] = []
+        self._engine = _NullEngine()
+        registry = EngineRegistry((self._engine,))
+        limits = SessionLimits()
+        services = Services(
+            engines=registry,
+            policy=Preparer(registry.resolve, limits, count=count),
+            store=MemoryStore(),
+            tools=NoHostedTools(),
+            clock=LoopClock(),
+            count_tokens=count,
+            limits=limits,
+        )
+        self._runner = SessionRunner(services, "", "bench")
+        self._drained = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        while await self._runner.next_batch() is not None:
             pass
 
-    drained = asyncio.create_task(drain())
+    async def begin(self) -> None:
+        await self._turn(ConnectRequest(create=ResponseCreate(model="null", input=_history(self.kilobytes))))
 
-    async def turn(request: ConnectRequest) -> float:
+    async def go_on(self) -> None:
+        create = ResponseCreate(model="null", input=Input(text=_WORDS), previous_response_id=self._engine.response_id)
+        self.samples.append(await self._turn(ConnectRequest(create=create)))
+
+    async def _turn(self, request: ConnectRequest) -> float:
         data = request.SerializeToString()
         began = time.perf_counter()
-        runner.receive(ConnectRequest.FromString(data), len(data))
-        sink = await engine.sinks.get()
-        took = engine.handed_over - began
+        self._runner.receive(ConnectRequest.FromString(data), len(data))
+        sink = await self._engine.sinks.get()
+        took = self._engine.handed_over - began
         sink.output((TextChunk(Channel.TEXT, "ok"),))
         sink.ended(Finish())
         await asyncio.sleep(0)
         return took
 
-    try:
-        await turn(ConnectRequest(create=ResponseCreate(model="null", input=_history(kilobytes))))
-        question = Input(text=_WORDS)
-        samples: list[float] = []
-        for _ in range(turns):
-            create = ResponseCreate(model="null", input=question, previous_response_id=engine.response_id)
-            samples.append(await turn(ConnectRequest(create=create)))
-        return statistics.median(samples) * 1e6
-    finally:
-        runner.abandon()
-        await drained
+    async def end(self) -> None:
+        self._runner.abandon()
+        await self._drained
+
+
+async def _measure(turns: int) -> dict[int, float]:
+    conversations = [_Conversation(kilobytes) for kilobytes in HISTORIES]
+    for conversation in conversations:
+        await conversation.begin()
+    # Interleaved, so that whatever else the machine does falls on all sizes alike.
+    for _ in range(turns):
+        for conversation in conversations:
+            await conversation.go_on()
+    for conversation in conversations:
+        await conversation.end()
+    return {each.kilobytes: statistics.median(each.samples) * 1e6 for each in conversations}
 
 
 def measure(turns: int = 200) -> dict[int, float]:
@@ -135,4 +151,4 @@ def measure(turns: int = 200) -> dict[int, float]:
         Microseconds by size of history in KB.
     """
     count(_WORDS)  # loads the vocabulary outside the measurement
-    return {kilobytes: asyncio.run(_measure(kilobytes, turns)) for kilobytes in HISTORIES}
+    return asyncio.run(_measure(turns))
