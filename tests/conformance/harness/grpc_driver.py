@@ -6,7 +6,7 @@ Above: the tests. Below: the door, the runtime and the core.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -97,7 +97,7 @@ class GrpcDriver:
         self._sent = 0
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[GrpcDriver]:
+    async def running(self) -> AsyncGenerator[GrpcDriver]:
         """Serves for the length of the block."""
         port = self._server.listen("127.0.0.1:0")
         await self._server.start()

@@ -6,7 +6,7 @@ Above: the player. Below: nothing.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 _WHOLE = re.compile(r"\$([a-z_][a-z0-9_]*(?:\.[a-z]+)?)")
 
@@ -27,15 +27,13 @@ class Names(dict[str, Any]):
             if whole is not None:
                 return self[whole[1]]
             return _WHOLE.sub(lambda found: str(self[found[1]]), value)
-        if isinstance(value, list):
-            items: list[Any] = value
-            return [self.fill(item) for item in items]
-        if isinstance(value, dict):
-            members: dict[str, Any] = value
-            if set(members) == {"repeat"}:
-                text, times = members["repeat"]
+        if _is_list(value):
+            return [self.fill(item) for item in value]
+        if _is_object(value):
+            if set(value) == {"repeat"}:
+                text, times = value["repeat"]
                 return text * times
-            return {key: self.fill(item) for key, item in members.items()}
+            return {key: self.fill(item) for key, item in value.items()}
         return value
 
     def mismatch(self, expected: Any, actual: Any, path: str = "") -> str:
@@ -50,9 +48,9 @@ class Names(dict[str, Any]):
             if whole is not None and whole[1] not in self:
                 self[whole[1]] = actual
                 return ""
-        if isinstance(expected, dict) and set(expected) != {"repeat"}:
+        if _is_object(expected) and "repeat" not in expected:
             return self._object(expected, actual, path)
-        if isinstance(expected, list):
+        if _is_list(expected):
             return self._list(expected, actual, path)
         wanted = self.fill(expected)
         if wanted == actual or _same(wanted, actual):
@@ -60,29 +58,27 @@ class Names(dict[str, Any]):
         return f"{path or 'value'} is {_short(actual)}, not {_short(wanted)}"
 
     def _object(self, expected: dict[str, Any], actual: Any, path: str) -> str:
-        if not isinstance(actual, dict):
+        if not _is_object(actual):
             return f"{path} is {_short(actual)}, not an object"
-        members: dict[str, Any] = actual
         for key, value in expected.items():
             here = f"{path}.{key}" if path else key
             if value is None:
-                if key in members:
-                    return f"{here} is {_short(members[key])}, not absent"
-            elif key not in members:
-                return f"{here} is absent; there are {sorted(members)}"
-            elif problem := self.mismatch(value, members[key], here):
+                if key in actual:
+                    return f"{here} is {_short(actual[key])}, not absent"
+            elif key not in actual:
+                return f"{here} is absent; there are {sorted(actual)}"
+            elif problem := self.mismatch(value, actual[key], here):
                 return problem
         return ""
 
     def _list(self, expected: list[Any], actual: Any, path: str) -> str:
-        if not isinstance(actual, list):
+        if not _is_list(actual):
             return f"{path} is {_short(actual)}, not a list"
-        items: list[Any] = actual
         wanted = expected[:-1] if expected and expected[-1] == ANY else expected
-        if len(items) < len(wanted) or (wanted is expected and len(items) > len(wanted)):
-            return f"{path} has {len(items)} elements, not {len(wanted)}: {_short(items)}"
+        if len(actual) < len(wanted) or (wanted is expected and len(actual) > len(wanted)):
+            return f"{path} has {len(actual)} elements, not {len(wanted)}: {_short(actual)}"
         for index, value in enumerate(wanted):
-            if problem := self.mismatch(value, items[index], f"{path}[{index}]"):
+            if problem := self.mismatch(value, actual[index], f"{path}[{index}]"):
                 return problem
         return ""
 
@@ -98,3 +94,11 @@ def _same(wanted: Any, actual: Any) -> bool:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 300 else f"{text[:300]}… ({len(text)} characters)"
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)

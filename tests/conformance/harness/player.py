@@ -115,8 +115,8 @@ class Player:
     async def _engine(self, step: Step, inbox: Inbox) -> None:
         running = await self._pass(step.of)
         for raw in step.value:
-            said = {raw: {}} if isinstance(raw, str) else self._names.fill(raw)
-            ((kind, value),) = said.items()
+            said: dict[str, Any] = {raw: {}} if isinstance(raw, str) else self._names.fill(raw)
+            kind, value = next(iter(said.items()))
             match kind:
                 case "finish":
                     usage = PassUsage(**value.get("usage", {}))

@@ -49,26 +49,22 @@ class SharedBytes:
 
     def hold(self, transcript: Transcript) -> None:
         """Counts one more holder; costs the segments that nobody held before."""
-        node: Transcript | None = transcript
-        while node is not None:
-            holders = self._holders.get(id(node), 0)
-            self._holders[id(node)] = holders + 1
+        for segment in transcript.segments():
+            holders = self._holders.get(id(segment), 0)
+            self._holders[id(segment)] = holders + 1
             if holders:
                 return
-            self.total += node.own_bytes
-            node = node.parent
+            self.total += segment.own_bytes
 
     def release(self, transcript: Transcript) -> None:
         """Counts one holder less; costs the segments that nobody holds any more."""
-        node: Transcript | None = transcript
-        while node is not None:
-            holders = self._holders[id(node)] - 1
+        for segment in transcript.segments():
+            holders = self._holders[id(segment)] - 1
             if holders:
-                self._holders[id(node)] = holders
+                self._holders[id(segment)] = holders
                 return
-            del self._holders[id(node)]
-            self.total -= node.own_bytes
-            node = node.parent
+            del self._holders[id(segment)]
+            self.total -= segment.own_bytes
 
 
 class Tree:

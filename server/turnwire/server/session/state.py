@@ -7,6 +7,7 @@ a fork costs nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from turnwire.server.session.toolsets import Tools
 from turnwire.server.session.transcript import Entry, Transcript
@@ -57,12 +58,8 @@ class State:
     def output(self) -> list[Entry]:
         """What the response brought: items of the model and appended outputs, in order. Costs the output, so it is
         built when somebody asks and not with every checkpoint."""
-        segments: list[Transcript] = []
-        node: Transcript | None = self.transcript
-        while node is not None and node is not self.before:
-            segments.append(node)
-            node = node.parent
-        return [entry for segment in reversed(segments) for entry in segment.new]
+        own = list(takewhile(lambda segment: segment is not self.before, self.transcript.segments()))
+        return [entry for segment in reversed(own) for entry in segment.new]
 
     def parsed_settings(self) -> ResponseCreate:
         """Returns the settings as a fresh message."""

@@ -121,7 +121,7 @@ class Transcript:
         turns: int,
     ) -> None:
         """Takes the parent, what is new, the calls open afterwards, and how many model turns `new` holds."""
-        self.parent = parent
+        self.parent: Transcript | None = parent
         self.new = new
         self.open_calls = open_calls
         self.length: int = len(new) + (parent.length if parent else 0)
@@ -138,14 +138,16 @@ class Transcript:
         """Returns the transcript that goes on with some entries; costs what is new."""
         return Transcript(self, tuple(new), open_calls, turns)
 
+    def segments(self) -> Iterator[Transcript]:
+        """Yields the segments, newest first."""
+        segment: Transcript | None = self
+        while segment is not None:
+            yield segment
+            segment = segment.parent
+
     def walk(self) -> Iterator[Entry]:
         """Yields all entries, oldest first. Walks the whole history: never part of a turn."""
-        segments: list[Transcript] = []
-        node: Transcript | None = self
-        while node is not None:
-            segments.append(node)
-            node = node.parent
-        for segment in reversed(segments):
+        for segment in reversed(list(self.segments())):
             yield from segment.new
 
 
