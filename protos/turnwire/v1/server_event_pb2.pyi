@@ -99,7 +99,9 @@ class ServerEvent(_message.Message):
     became no response.
     """
     sequence_number: _builtins.int
-    """Counts the events of the response's full public stream from 0. Lower verbosity leaves holes. 0 where `response` is 0."""
+    """Counts the events of the response's full public stream from 0. Lower verbosity leaves holes. 0 where `response` is 0,
+    and for `appended` and the steer events, which answer a request and stand outside the response's order.
+    """
     lane: _builtins.str
     """The lane, where the client named one. JSON transports only."""
     extra_json: _builtins.str
