@@ -73,7 +73,7 @@ class Watch:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The rate of the current pass, counted from its first token; of the last one while that is too short to tell."""
+        """The rate of this pass since its first token; that of the last pass while this one is too short to tell."""
         seconds = self._burst_ended - self._burst_started
         if self._burst_tokens > 1 and seconds >= _SHORT_PASS:
             return (self._burst_tokens - 1) / seconds
