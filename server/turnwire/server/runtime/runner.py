@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from turnwire.server.engine.port import Generation
@@ -66,16 +66,22 @@ class _PassSink:
                     tokens += chunk.tokens
             runner.services.observer.observe_gap(now - self._last, tokens)
         self._last = now
-        runner.session.engine_output(now, self._pass_id, chunks)
-        runner.settle()
+        try:
+            runner.session.engine_output(now, self._pass_id, chunks)
+            runner.settle()
+        except Exception:
+            runner.crashed()
 
     def ended(self, outcome: Finish | EngineFailure) -> None:
         runner = self._runner
         runner.forget_pass(self._pass_id)
         if isinstance(outcome, EngineFailure):
             runner.services.observer.engine_error(outcome.code)
-        runner.session.engine_ended(runner.services.clock.now(), self._pass_id, outcome)
-        runner.settle()
+        try:
+            runner.session.engine_ended(runner.services.clock.now(), self._pass_id, outcome)
+            runner.settle()
+        except Exception:
+            runner.crashed()
 
 
 class SessionRunner:
@@ -105,6 +111,8 @@ class SessionRunner:
         )
         self.close_error: Error | None = None
         """Why the stream has to end, once `next_batch` has returned None; None means well."""
+        self.on_cut: Callable[[], object] | None = None
+        """Hears that the stream has to end whether or not the client takes what is being written."""
         self._generations: dict[int, Generation] = {}
         self._tools: dict[int, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,6 +122,7 @@ class SessionRunner:
         self._relief = asyncio.Event()
         self._relief.set()
         self._window: Timer | None = None
+        self._linger: Timer | None = None
         self._ending = False
         """Whether the stream ends once everything was sent."""
         self._cut = False
@@ -132,8 +141,11 @@ class SessionRunner:
         if self._over:
             return
         self.services.observer.received(self.door, size)
-        self.session.receive(self.services.clock.now(), request, size)
-        self.settle()
+        try:
+            self.session.receive(self.services.clock.now(), request, size)
+            self.settle()
+        except Exception:
+            self.crashed()
 
     async def room(self) -> None:
         """Waits until the client's answers are taken; a client that floods and does not read is read no more.
@@ -143,34 +155,58 @@ class SessionRunner:
         await self._relief.wait()
 
     def break_off(self, error: Error) -> None:
-        """Ends the stream with a status, because the client broke a rule of the transport."""
+        """Ends the stream with a status, because the client broke a rule of the transport. The first reason counts."""
+        if self._cut:
+            return
         self.close_error = error
         self._cut = True
         self._wake.set()
+        if self.on_cut is not None:
+            self.on_cut()
+
+    def crashed(self) -> None:
+        """Ends the stream because of the exception at hand: a bug, after which the session cannot be trusted.
+
+        It goes no further, since who called (an engine, a timer) serves other sessions too.
+        """
+        _log.exception("a session failed")
+        self.break_off(_bug())
 
     def half_closed(self) -> None:
         """Hears that the client sends nothing more."""
-        if not self._over:
+        if self._over:
+            return
+        try:
             self.session.half_closed(self.services.clock.now())
             self.settle()
+        except Exception:
+            self.crashed()
 
     def go_away(self, reason: str, grace: float, retry_after: float) -> None:
         """Asks the client to go to another connection."""
-        if not self._over:
+        if self._over:
+            return
+        try:
             self.session.go_away(self.services.clock.now(), reason, grace, retry_after)
             self.settle()
+        except Exception:
+            self.crashed()
 
     def abandon(self) -> None:
         """Ends the session at once, because its client is gone or its stream is over. Idempotent."""
         if self._over:
             return
-        self.session.lost(self.services.clock.now())
-        self.settle()
+        try:
+            self.session.lost(self.services.clock.now())
+            self.settle()
+        except Exception:
+            # What follows frees everything whatever state the session is in.
+            self.crashed()
         self._over = True
-        for timer in (self._timer, self._window):
+        for timer in (self._timer, self._window, self._linger):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._window = None
+        self._timer = self._window = self._linger = None
         for generation in self._generations.values():
             generation.abort()
         self._generations.clear()
@@ -232,7 +268,8 @@ class SessionRunner:
                     if session.sendable:
                         self._wake.set()
                     return batch
-                if self._ending:
+                # What waits for credit is still owed.
+                if self._ending and session.drained:
                     return None
             await self._wake.wait()
         return None
@@ -285,7 +322,14 @@ class SessionRunner:
                 if code:
                     # What the client does not take must not keep the stream alive.
                     self.break_off(make_error(code, message))
+                elif self._linger is None:
+                    patience = self.services.clock.now() + self.services.limits.stall_timeout
+                    self._linger = self.services.clock.call_at(patience, self._not_taken)
                 self._wake.set()
+
+    def _not_taken(self) -> None:
+        self._linger = None
+        self.break_off(make_error("slow_consumer", "The client did not take the end of the session."))
 
     def _start(self, effect: StartPass) -> None:
         prompt = effect.prompt
@@ -317,8 +361,8 @@ class SessionRunner:
         now = self.services.clock.now
         try:
             ready = self.services.policy.prepare(effect)
-        except RequestError as refusal:
-            self.session.refused(now(), effect.handle, refusal.error)
+        except Exception as error:
+            self.session.refused(now(), effect.handle, _refusal(error))
             return
         self.session.prepared(now(), effect.handle, ready)
 
@@ -326,8 +370,8 @@ class SessionRunner:
         now = self.services.clock.now
         try:
             ready = await asyncio.to_thread(self.services.policy.prepare, effect)
-        except RequestError as refusal:
-            self.session.refused(now(), effect.handle, refusal.error)
+        except Exception as error:
+            self.session.refused(now(), effect.handle, _refusal(error))
         else:
             self.session.prepared(now(), effect.handle, ready)
         self.settle()
@@ -339,8 +383,8 @@ class SessionRunner:
         now = self.services.clock.now
         try:
             entries = self.services.policy.prepare_append(list(effect.items))
-        except RequestError as refusal:
-            self.session.append_refused(now(), effect.handle, effect.ticket, refusal.error)
+        except Exception as error:
+            self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
             return
         self.session.append_prepared(now(), effect.handle, effect.ticket, entries)
 
@@ -348,8 +392,8 @@ class SessionRunner:
         now = self.services.clock.now
         try:
             entries = await asyncio.to_thread(self.services.policy.prepare_append, list(effect.items))
-        except RequestError as refusal:
-            self.session.append_refused(now(), effect.handle, effect.ticket, refusal.error)
+        except Exception as error:
+            self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
         else:
             self.session.append_prepared(now(), effect.handle, effect.ticket, entries)
         self.settle()
@@ -398,7 +442,7 @@ class SessionRunner:
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug: the response it belonged to cannot go on, and neither can the session be trusted.
             _log.error("a session task failed", exc_info=error)
-            self.break_off(make_error("server_error", "The server failed. Open another connection."))
+            self.break_off(_bug())
 
     # Time
 
@@ -421,5 +465,20 @@ class SessionRunner:
         self._timer = None
         if self._over:
             return
-        self.session.tick(self.services.clock.now())
-        self.settle()
+        try:
+            self.session.tick(self.services.clock.now())
+            self.settle()
+        except Exception:
+            self.crashed()
+
+
+def _bug() -> Error:
+    return make_error("server_error", "The server failed. Open another connection.")
+
+
+def _refusal(error: Exception) -> Error:
+    """Turns what a check raised into the answer: a check that is broken must not end the other lanes."""
+    if isinstance(error, RequestError):
+        return error.error
+    _log.error("a request could not be checked", exc_info=error)
+    return make_error("server_error", "The server failed to check the request.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import grpc
@@ -17,7 +18,7 @@ from turnwire.v1.errors import make_error
 _log: Final = logging.getLogger(__name__)
 
 BytesContext = grpc.aio.ServicerContext[bytes, bytes]
-"""A stream of serialized messages: the door parses and serializes itself, so that undecodable bytes get a clear status
+"""An RPC of serialized messages: the door parses and serializes itself, so that undecodable bytes get a clear status
 and the size of every message is known."""
 
 
@@ -25,26 +26,52 @@ async def serve_stream(runner: SessionRunner, context: BytesContext) -> None:
     """Serves one stream to its end. Cancelled by gRPC when the client goes: the engine is freed at once."""
     reader = asyncio.create_task(_read(runner, context))
     try:
-        await _write(runner, context)
-        if runner.close_error is not None:
-            await abort(context, runner.close_error)
+        await write_until_over(runner, context, _write(runner, context))
     finally:
-        runner.abandon()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
+
+
+async def write_until_over(runner: SessionRunner, context: BytesContext, writing: Coroutine[Any, Any, None]) -> None:
+    """Writes until the session is over or cut off, then ends the RPC with the session's error, if it has one.
+
+    Raises:
+        RequestError: By what writes, where it does.
+    """
+    writer = asyncio.create_task(writing)
+    # A write that flow control blocks knows nothing of the session, so it would outlast it.
+    runner.on_cut = writer.cancel
+    try:
+        await asyncio.wait((writer,))
+    finally:
+        runner.abandon()
+        runner.on_cut = None
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+    if runner.close_error is not None:
+        await abort(context, runner.close_error)
+    elif not writer.cancelled():
+        writer.result()
+
+
+async def send(context: BytesContext, data: bytes) -> bool:
+    """Writes a message; returns False when the client is gone."""
+    try:
+        await context.write(data)
+    except grpc.RpcError:
+        return False
+    except Exception as gone:
+        # A write that flow control blocked ends with a private exception of gRPC when the client goes.
+        _log.debug("the client went while a write was blocked: %s", type(gone).__name__)
+        return False
+    return True
 
 
 async def _write(runner: SessionRunner, context: BytesContext) -> None:
     while (batch := await runner.next_batch()) is not None:
         data = batch.SerializeToString()
         runner.sent(len(data), len(batch.events))
-        try:
-            await context.write(data)
-        except grpc.RpcError:
-            return
-        except Exception as gone:
-            # A write that flow control blocked ends with a private exception of gRPC when the client goes.
-            _log.debug("the client went while a write was blocked: %s", type(gone).__name__)
+        if not await send(context, data):
             return
 
 

@@ -5,64 +5,42 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from turnwire.server.doors.grpc.connect import BytesContext, send
 from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.runtime.services import Services
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import DoneReason, Response, ResponseCreate, Verbosity
+from turnwire.v1.responses_service_pb2 import StreamResponseResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
 
 
-async def stream_response(
-    services: Services, principal: str, create: ResponseCreate, context: RequestContext
-) -> AsyncGenerator[list[ServerEvent], None]:
-    """Runs one create and yields its events in batches, `done` last.
-
-    Cancelling it, or closing the iterator, cancels the response.
+async def write_response(
+    runner: SessionRunner, create: ResponseCreate, about: RequestContext, context: BytesContext
+) -> None:
+    """Runs one create and writes its events in batches, `done` last.
 
     Raises:
         RequestError: The request was refused.
     """
-    if create.hold:
-        raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
-    runner = SessionRunner(services, principal, "grpc-oneshot")
-    try:
-        request = ConnectRequest(create=create, context=context)
-        runner.receive(request, request.ByteSize())
-        while (batch := await runner.next_batch()) is not None:
-            runner.sent(batch.ByteSize(), len(batch.events))
-            events: list[ServerEvent] = []
-            for event in batch.events:
-                kind = event.WhichOneof("event")
-                if kind == "rejected":
-                    raise RequestError(event.rejected.error)
-                if event.response:
-                    events.append(event)
-            if events:
-                yield events
-            if events and events[-1].WhichOneof("event") == "done":
+    async with aclosing(_events(runner, create, about)) as batches:
+        async for events in batches:
+            if not await send(context, StreamResponseResponse(events=events).SerializeToString()):
                 return
-        if runner.close_error is not None:
-            raise RequestError(runner.close_error)
-    finally:
-        runner.abandon()
 
 
-async def create_response(
-    services: Services, principal: str, create: ResponseCreate, context: RequestContext
-) -> Response:
-    """Runs one create and returns the full response.
-
-    Cancelling it cancels the response.
+async def create_response(runner: SessionRunner, create: ResponseCreate, about: RequestContext) -> Response:
+    """Runs one create and returns the full response. Cancelling it leaves the response to the end of its session.
 
     Raises:
         RequestError: The request was refused, or the response failed.
     """
+    if create.stream:
+        raise reject("unsupported_parameter", "'stream' is not supported here: use StreamResponse.", param="stream")
     whole = ResponseCreate()
     whole.CopyFrom(create)
     whole.echo = True
     whole.verbosity = Verbosity.VERBOSITY_DONE
-    async with aclosing(stream_response(services, principal, whole, context)) as batches:
+    async with aclosing(_events(runner, whole, about)) as batches:
         async for events in batches:
             for event in events:
                 if event.WhichOneof("event") != "done":
@@ -71,3 +49,26 @@ async def create_response(
                     raise RequestError(event.done.error)
                 return event.done.response
     raise reject("server_error", "The response ended without an outcome.")
+
+
+async def _events(
+    runner: SessionRunner, create: ResponseCreate, about: RequestContext
+) -> AsyncGenerator[list[ServerEvent], None]:
+    if create.hold:
+        raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
+    request = ConnectRequest(create=create, context=about)
+    runner.receive(request, request.ByteSize())
+    while (batch := await runner.next_batch()) is not None:
+        runner.sent(batch.ByteSize(), len(batch.events))
+        events: list[ServerEvent] = []
+        for event in batch.events:
+            if event.WhichOneof("event") == "rejected":
+                raise RequestError(event.rejected.error)
+            if event.response:
+                events.append(event)
+        if events:
+            yield events
+            if events[-1].WhichOneof("event") == "done":
+                return
+    if runner.close_error is not None:
+        raise RequestError(runner.close_error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ from turnwire.server.doors.grpc.servicer import SERVICE, Keys, ResponsesServicer
 from turnwire.server.runtime.services import Services
 
 _SHUTDOWN_SLACK: Final = 1.0
+"""Seconds beyond the grace, in which sessions that ended at its end tell their clients so."""
+_LAST_WORDS: Final = 0.25
+"""Seconds for the statuses of sessions that have ended, once all have."""
 
 
 def _health_servicer() -> Any:
@@ -72,7 +76,19 @@ class GrpcServer:
         """
         await self._health.enter_graceful_shutdown()
         self.servicer.go_away(reason, grace, retry_after=0.0)
-        await self._server.stop(grace + _SHUTDOWN_SLACK if grace else 0)
+        if not grace:
+            await self._server.stop(0)
+            return
+        stopping = asyncio.create_task(self._server.stop(grace + _SHUTDOWN_SLACK))
+        idle = asyncio.create_task(self.servicer.idle())
+        try:
+            await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
+            # Who watches health or reflection never leaves by himself.
+            await self._server.stop(_LAST_WORDS)
+        finally:
+            idle.cancel()
+            stopping.cancel()
+            await asyncio.gather(idle, stopping, return_exceptions=True)
 
     async def wait(self) -> None:
         """Waits until the server has stopped. Safe to cancel."""

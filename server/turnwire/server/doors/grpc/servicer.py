@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
-from turnwire.server.doors.grpc.connect import BytesContext, serve_stream
-from turnwire.server.doors.grpc.oneshot import create_response, stream_response
+from turnwire.server.doors.grpc.connect import BytesContext, serve_stream, write_until_over
+from turnwire.server.doors.grpc.oneshot import create_response, write_response
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.status import abort
 from turnwire.server.runtime.runner import SessionRunner
@@ -22,7 +25,9 @@ SERVICE: Final = "turnwire.v1.ResponsesService"
 UNIMPLEMENTED: Final = ("CancelResponse", "CompactResponse", "CountInputTokens", "ListInputItems")
 """Methods without a body in this version."""
 
-AnyContext = grpc.aio.ServicerContext[Any, Any]
+_log: Final = logging.getLogger(__name__)
+_Request = TypeVar("_Request", bound=Message)
+_Answer = TypeVar("_Answer")
 
 
 class Keys(Protocol):
@@ -47,39 +52,55 @@ class ResponsesServicer:
         self._runners: set[SessionRunner] = set()
         self._per_principal: Counter[str] = Counter()
         self._draining = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """Returns the handlers of all methods."""
-        unary = grpc.unary_unary_rpc_method_handler
+    def handler(self) -> Any:
+        """Returns the handlers of all methods. Bytes in and out: see BytesContext."""
         methods: dict[str, Any] = {
-            # Bytes in and out: see BytesContext.
             "Connect": grpc.stream_stream_rpc_method_handler(self.connect),
-            "StreamResponse": grpc.unary_stream_rpc_method_handler(
-                self.stream_response,
-                request_deserializer=pb.StreamResponseRequest.FromString,
-                response_serializer=pb.StreamResponseResponse.SerializeToString,
-            ),
+            "StreamResponse": grpc.unary_stream_rpc_method_handler(self.stream_response),
+            "CreateResponse": self._unary(pb.CreateResponseRequest, self.create_response),
+            "GetResponse": self._unary(pb.GetResponseRequest, self.get_response),
+            "DeleteResponse": self._unary(pb.DeleteResponseRequest, self.delete_response),
+            "ListModels": self._unary(pb.ListModelsRequest, self.list_models),
+            "GetCapabilities": self._unary(pb.GetCapabilitiesRequest, self.get_capabilities),
         }
-        bodies: dict[str, Callable[..., Any]] = {
-            "CreateResponse": self.create_response,
-            "GetResponse": self.get_response,
-            "DeleteResponse": self.delete_response,
-            "ListModels": self.list_models,
-            "GetCapabilities": self.get_capabilities,
-            **dict.fromkeys(UNIMPLEMENTED, self.unimplemented),
-        }
-        for name, body in bodies.items():
-            request: Any = getattr(pb, f"{name}Request")
-            response: Any = getattr(pb, f"{name}Response")
-            methods[name] = unary(
-                body, request_deserializer=request.FromString, response_serializer=response.SerializeToString
-            )
+        for name in UNIMPLEMENTED:
+            methods[name] = self._unary(getattr(pb, f"{name}Request"), self.unimplemented)
         return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _unary(self, kind: type[_Request], body: Callable[[str, _Request], Awaitable[Message]]) -> Any:
+        async def serve(data: bytes, context: BytesContext) -> bytes:
+            async def answer(principal: str) -> bytes:
+                return (await body(principal, _decoded(kind, data))).SerializeToString()
+
+            return await self._answer(context, answer) or b""
+
+        handler: Any = grpc.unary_unary_rpc_method_handler(serve)
+        return handler
+
+    async def _answer(self, context: BytesContext, answer: Callable[[str], Awaitable[_Answer]]) -> _Answer | None:
+        """Lets a caller with a good key have its answer, and turns every refusal into a status."""
+        try:
+            return await answer(self._principal(context))
+        except RequestError as refusal:
+            await abort(context, refusal.error)
+        except grpc.aio.AbortError:
+            raise
+        except Exception:
+            _log.exception("an RPC failed")
+            await abort(context, make_error("server_error", "The server failed. Try again."))
+        return None
 
     @property
     def sessions(self) -> int:
-        """Sessions at this moment."""
+        """Sessions at this moment, one-shot ones included."""
         return len(self._runners)
+
+    async def idle(self) -> None:
+        """Waits until there is no session. Safe to cancel."""
+        await self._idle.wait()
 
     def go_away(self, reason: str, grace: float, retry_after: float) -> None:
         """Takes no new sessions and asks the clients of the others to leave."""
@@ -87,7 +108,7 @@ class ResponsesServicer:
         for runner in tuple(self._runners):
             runner.go_away(reason, grace, retry_after)
 
-    async def _principal(self, context: AnyContext) -> str:
+    def _principal(self, context: BytesContext) -> str:
         if self._keys is None:
             return ""
         header: str | None = None
@@ -96,91 +117,94 @@ class ResponsesServicer:
                 header = value
         try:
             return self._keys.authenticate(header)
-        except RequestError as refusal:
+        except RequestError:
             self._on_refused("grpc")
-            await abort(context, refusal.error)
+            raise
 
-    async def connect(self, requests: object, context: BytesContext) -> None:
-        """Serves a session."""
-        principal = await self._principal(context)
+    @contextmanager
+    def _session(self, principal: str, door: str) -> Generator[SessionRunner, None, None]:
+        """Gives a session while there is room for it, and lets go of it.
+
+        Raises:
+            RequestError: There is no room, or the server is shutting down.
+        """
         if self._draining:
             message = "The server is shutting down. Connect again, to another instance."
-            await abort(context, make_error("server_shutting_down", message, retry_after=1.0))
+            raise RequestError(make_error("server_shutting_down", message, retry_after=1.0))
         if (
             len(self._runners) >= self._options.max_sessions
             or self._per_principal[principal] >= self._options.max_sessions_per_principal
         ):
             message = "Too many sessions. Use lanes of the sessions you have, or close some."
-            await abort(context, make_error("too_many_connections", message, retry_after=1.0))
-        runner = SessionRunner(self._services, principal, "grpc")
+            raise RequestError(make_error("too_many_connections", message, retry_after=1.0))
+        runner = SessionRunner(self._services, principal, door)
         self._runners.add(runner)
         self._per_principal[principal] += 1
+        self._idle.clear()
         try:
-            await serve_stream(runner, context)
+            yield runner
         finally:
+            runner.abandon()
             self._runners.discard(runner)
             self._per_principal[principal] -= 1
             if not self._per_principal[principal]:
                 del self._per_principal[principal]
+            if not self._runners:
+                self._idle.set()
 
-    async def create_response(
-        self, request: pb.CreateResponseRequest, context: AnyContext
-    ) -> pb.CreateResponseResponse:
+    async def connect(self, requests: object, context: BytesContext) -> None:
+        """Serves a session."""
+
+        async def answer(principal: str) -> None:
+            with self._session(principal, "grpc") as runner:
+                await serve_stream(runner, context)
+
+        await self._answer(context, answer)
+
+    async def stream_response(self, data: bytes, context: BytesContext) -> None:
+        """Serves one response as a stream."""
+
+        async def answer(principal: str) -> None:
+            request = _decoded(pb.StreamResponseRequest, data)
+            with self._session(principal, "grpc-oneshot") as runner:
+                writing = write_response(runner, request.create, request.context, context)
+                await write_until_over(runner, context, writing)
+
+        await self._answer(context, answer)
+
+    async def create_response(self, principal: str, request: pb.CreateResponseRequest) -> pb.CreateResponseResponse:
         """Serves one response whole."""
-        principal = await self._principal(context)
-        try:
-            response = await create_response(self._services, principal, request.create, request.context)
-        except RequestError as refusal:
-            await abort(context, refusal.error)
+        with self._session(principal, "grpc-oneshot") as runner:
+            response = await create_response(runner, request.create, request.context)
         return pb.CreateResponseResponse(response=response)
 
-    async def stream_response(
-        self, request: pb.StreamResponseRequest, context: AnyContext
-    ) -> AsyncIterator[pb.StreamResponseResponse]:
-        """Serves one response as a stream."""
-        principal = await self._principal(context)
-        try:
-            async with aclosing(stream_response(self._services, principal, request.create, request.context)) as batches:
-                async for events in batches:
-                    yield pb.StreamResponseResponse(events=events)
-        except RequestError as refusal:
-            await abort(context, refusal.error)
-
-    async def get_response(self, request: pb.GetResponseRequest, context: AnyContext) -> pb.GetResponseResponse:
+    async def get_response(self, principal: str, request: pb.GetResponseRequest) -> pb.GetResponseResponse:
         """Finds a stored response, or one of a live session of the same principal."""
-        principal = await self._principal(context)
         state = await self._services.store.get(principal, request.response_id)
         if state is None and request.session_id:
             session = self._services.sessions.get(request.session_id)
             if session is not None and session.principal == principal:
                 state = session.find(request.response_id)
         if state is None:
-            await abort(context, _not_found(request.response_id).error)
+            raise _not_found(request.response_id)
         return pb.GetResponseResponse(response=state.response())
 
-    async def delete_response(
-        self, request: pb.DeleteResponseRequest, context: AnyContext
-    ) -> pb.DeleteResponseResponse:
+    async def delete_response(self, principal: str, request: pb.DeleteResponseRequest) -> pb.DeleteResponseResponse:
         """Forgets a stored response."""
-        principal = await self._principal(context)
         if not await self._services.store.delete(principal, request.response_id):
-            await abort(context, _not_found(request.response_id).error)
+            raise _not_found(request.response_id)
         return pb.DeleteResponseResponse()
 
-    async def list_models(self, request: pb.ListModelsRequest, context: AnyContext) -> pb.ListModelsResponse:
+    async def list_models(self, principal: str, request: pb.ListModelsRequest) -> pb.ListModelsResponse:
         """Lists the models."""
-        await self._principal(context)
         models = [
             pb.Model(id=info.id, owned_by=info.owned_by, context_length=info.context_length, engine=engine.name)
             for info, engine in self._services.engines.models()
         ]
         return pb.ListModelsResponse(models=models)
 
-    async def get_capabilities(
-        self, request: pb.GetCapabilitiesRequest, context: AnyContext
-    ) -> pb.GetCapabilitiesResponse:
+    async def get_capabilities(self, principal: str, request: pb.GetCapabilitiesRequest) -> pb.GetCapabilitiesResponse:
         """Tells what the server can do."""
-        await self._principal(context)
         return pb.GetCapabilitiesResponse(
             server=self._services.server,
             features=FEATURES,
@@ -188,12 +212,22 @@ class ResponsesServicer:
             limits=self._services.limits.to_proto(),
         )
 
-    async def unimplemented(self, request: object, context: AnyContext) -> None:
+    async def unimplemented(self, principal: str, request: Message) -> Message:
         """Answers for the methods without a body."""
-        await self._principal(context)
-        await abort(context, make_error("not_implemented", "This version does not have the method yet."))
+        raise reject("not_implemented", "This version does not have the method yet. GetCapabilities lists those.")
+
+
+def _decoded(kind: type[_Request], data: bytes) -> _Request:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        message = f"The message is not a {name}. Check the client's protos, and that strings are UTF-8."
+        raise reject("invalid_request_error", message) from None
 
 
 def _not_found(response_id: str) -> RequestError:
+    if not response_id:
+        return reject("missing_required_parameter", "Missing required parameter: 'response_id'.", param="response_id")
     message = f"Response with id '{response_id}' not found."
     return reject("response_not_found", message, param="response_id", response_id=response_id)
