@@ -11,6 +11,8 @@ Above it: the commands. Below it: the client library.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ FAILED: Final = 1
 MISUSED: Final = 2
 NO_CONNECTION: Final = 3
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 EXIT_CODES: Final = """\b
 Exit codes: 0 ended well, 1 the server, a response or a tool failed,
@@ -126,7 +129,7 @@ def read_prompt(prompt: str) -> str:
 def run(work: Coroutine[Any, Any, int]) -> NoReturn:
     """Runs a command's work and exits with the code it returns; says what went wrong in a sentence."""
     try:
-        code = asyncio.run(work)
+        code = asyncio.run(_until_terminated(work))
     except (ConnectError, AuthenticationError) as error:
         complain(str(error))
         code = NO_CONNECTION
@@ -135,7 +138,19 @@ def run(work: Coroutine[Any, Any, int]) -> NoReturn:
         code = FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except asyncio.CancelledError:
+        code = TERMINATED
     sys.exit(code)
+
+
+async def _until_terminated(work: Coroutine[Any, Any, int]) -> int:
+    """Lets SIGTERM end work as Ctrl-C does: whatever it started is ended with it."""
+    task = asyncio.current_task()
+    if task is not None:
+        # Elsewhere than in the main thread of a POSIX process there is no such handler.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work
 
 
 def complain(message: str) -> None:

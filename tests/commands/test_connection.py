@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from turnwire.client import AuthenticationError, ConnectError, TurnwireError
+from turnwire.client.commands.connection import run
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConnectError("nobody is there"), 3),
+        (AuthenticationError("give a key"), 3),
+        (TurnwireError("something failed"), 1),
+    ],
+)
+def test_errors_become_a_sentence_and_an_exit_code(
+    error: TurnwireError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> int:
+        raise error
+
+    with pytest.raises(SystemExit) as exit_:
+        run(work())
+    assert exit_.value.code == code
+    assert capsys.readouterr().err == f"Error: {error}\n"
+
+
+def test_a_termination_signal_lets_the_work_clean_up() -> None:
+    cleaned: list[bool] = []
+
+    async def work() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(5):
+                await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+        return 0
+
+    with pytest.raises(SystemExit) as exit_:
+        run(work())
+    assert exit_.value.code == 143
+    assert cleaned == [True]
