@@ -1001,6 +1001,7 @@ class RefusalDelta(_message.Message):
     CONTENT_INDEX_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     OBFUSCATION_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     item_id: _builtins.str
     """The item. JSON transports only."""
     output_index: _builtins.int
@@ -1011,6 +1012,10 @@ class RefusalDelta(_message.Message):
     """The text to add."""
     obfuscation: _builtins.str
     """Random padding. JSON transports only."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens the text stands for, where asked for."""
+
     def __init__(
         self,
         *,
@@ -1019,10 +1024,11 @@ class RefusalDelta(_message.Message):
         content_index: _builtins.int = ...,
         delta: _builtins.str = ...,
         obfuscation: _builtins.str | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "item_id", b"item_id", "obfuscation", b"obfuscation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "content_index", b"content_index", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "content_index", b"content_index", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__item_id: _TypeAlias = _typing.Literal["item_id"]  # noqa: Y015
     _WhichOneofArgType__item_id: _TypeAlias = _typing.Literal["_item_id", b"_item_id"]  # noqa: Y015
@@ -1082,6 +1088,7 @@ class ReasoningTextDelta(_message.Message):
     CONTENT_INDEX_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     OBFUSCATION_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     item_id: _builtins.str
     """The item. JSON transports only."""
     output_index: _builtins.int
@@ -1092,6 +1099,10 @@ class ReasoningTextDelta(_message.Message):
     """The text to add."""
     obfuscation: _builtins.str
     """Random padding. JSON transports only."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens the text stands for, where asked for."""
+
     def __init__(
         self,
         *,
@@ -1100,10 +1111,11 @@ class ReasoningTextDelta(_message.Message):
         content_index: _builtins.int = ...,
         delta: _builtins.str = ...,
         obfuscation: _builtins.str | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "item_id", b"item_id", "obfuscation", b"obfuscation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "content_index", b"content_index", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "content_index", b"content_index", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__item_id: _TypeAlias = _typing.Literal["item_id"]  # noqa: Y015
     _WhichOneofArgType__item_id: _TypeAlias = _typing.Literal["_item_id", b"_item_id"]  # noqa: Y015
@@ -1239,6 +1251,7 @@ class ReasoningSummaryTextDelta(_message.Message):
     SUMMARY_INDEX_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     OBFUSCATION_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     item_id: _builtins.str
     """The item. JSON transports only."""
     output_index: _builtins.int
@@ -1249,6 +1262,10 @@ class ReasoningSummaryTextDelta(_message.Message):
     """The text to add."""
     obfuscation: _builtins.str
     """Random padding. JSON transports only."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens the text stands for, where asked for."""
+
     def __init__(
         self,
         *,
@@ -1257,10 +1274,11 @@ class ReasoningSummaryTextDelta(_message.Message):
         summary_index: _builtins.int = ...,
         delta: _builtins.str = ...,
         obfuscation: _builtins.str | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "item_id", b"item_id", "obfuscation", b"obfuscation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index", "summary_index", b"summary_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index", "summary_index", b"summary_index", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__item_id: _TypeAlias = _typing.Literal["item_id"]  # noqa: Y015
     _WhichOneofArgType__item_id: _TypeAlias = _typing.Literal["_item_id", b"_item_id"]  # noqa: Y015
@@ -1319,6 +1337,7 @@ class FunctionCallArgumentsDelta(_message.Message):
     OUTPUT_INDEX_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     OBFUSCATION_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     item_id: _builtins.str
     """The item. JSON transports only."""
     output_index: _builtins.int
@@ -1327,6 +1346,10 @@ class FunctionCallArgumentsDelta(_message.Message):
     """The JSON text to add."""
     obfuscation: _builtins.str
     """Random padding. JSON transports only."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens the text stands for, where asked for."""
+
     def __init__(
         self,
         *,
@@ -1334,10 +1357,11 @@ class FunctionCallArgumentsDelta(_message.Message):
         output_index: _builtins.int = ...,
         delta: _builtins.str = ...,
         obfuscation: _builtins.str | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "item_id", b"item_id", "obfuscation", b"obfuscation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__item_id: _TypeAlias = _typing.Literal["item_id"]  # noqa: Y015
     _WhichOneofArgType__item_id: _TypeAlias = _typing.Literal["_item_id", b"_item_id"]  # noqa: Y015
@@ -1401,6 +1425,7 @@ class CustomToolCallInputDelta(_message.Message):
     OUTPUT_INDEX_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     OBFUSCATION_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     item_id: _builtins.str
     """The item. JSON transports only."""
     output_index: _builtins.int
@@ -1409,6 +1434,10 @@ class CustomToolCallInputDelta(_message.Message):
     """The text to add."""
     obfuscation: _builtins.str
     """Random padding. JSON transports only."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens the text stands for, where asked for."""
+
     def __init__(
         self,
         *,
@@ -1416,10 +1445,11 @@ class CustomToolCallInputDelta(_message.Message):
         output_index: _builtins.int = ...,
         delta: _builtins.str = ...,
         obfuscation: _builtins.str | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "item_id", b"item_id", "obfuscation", b"obfuscation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_id", b"_item_id", "_obfuscation", b"_obfuscation", "delta", b"delta", "item_id", b"item_id", "obfuscation", b"obfuscation", "output_index", b"output_index", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__item_id: _TypeAlias = _typing.Literal["item_id"]  # noqa: Y015
     _WhichOneofArgType__item_id: _TypeAlias = _typing.Literal["_item_id", b"_item_id"]  # noqa: Y015

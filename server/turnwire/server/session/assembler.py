@@ -18,6 +18,7 @@ from turnwire.v1.item_pb2 import (
     FunctionCall,
     Item,
     ItemStatus,
+    Logprob,
     Message,
     MessageContent,
     OutputText,
@@ -90,9 +91,10 @@ class Listener(Protocol):
 class _Part:
     """One part of the open message or reasoning item."""
 
-    __slots__ = ("channel", "index", "pieces")
+    __slots__ = ("channel", "index", "logprobs", "pieces")
 
     def __init__(self, channel: Channel, index: int) -> None:
+        self.logprobs: list[Logprob] = []
         self.channel = channel
         self.index = index
         self.pieces: list[str] = []
@@ -172,7 +174,9 @@ class Assembler:
                 if not text:
                     continue
                 part.pieces.append(text)
-                self._emit_text(self._delta, part.index, text)
+                if chunk.logprobs:
+                    part.logprobs.extend(chunk.logprobs)
+                self._emit_text(self._delta, part.index, text, chunk.ids, chunk.logprobs)
             elif isinstance(chunk, CallDelta):
                 self._call_delta(chunk)
             elif isinstance(chunk, CallStart):
@@ -218,12 +222,19 @@ class Assembler:
         else:
             self._outbox.skip(self._queue)
 
-    def _emit_text(self, kind: Delta, part_index: int, text: str) -> None:
+    def _emit_text(
+        self,
+        kind: Delta,
+        part_index: int,
+        text: str,
+        ids: tuple[int, ...] = (),
+        logprobs: tuple[Logprob, ...] = (),
+    ) -> None:
         if len(text) > self._piece:
             for start in range(0, len(text), self._piece):
                 self._emit_text(kind, part_index, text[start : start + self._piece])
         elif self._verbosity <= _DELTAS:
-            self._outbox.text(self._queue, kind, self.output_index, part_index, text)
+            self._outbox.text(self._queue, kind, self.output_index, part_index, text, ids, logprobs)
         else:
             self._outbox.skip(self._queue)
 
@@ -263,6 +274,8 @@ class Assembler:
             return
         text = "".join(part.pieces)
         content = _content_part(part.channel, text)
+        if part.logprobs and part.channel is Channel.TEXT:
+            content.output_text.logprobs.extend(part.logprobs)
         if self._verbosity == _FULL:
             text_done, part_done = _part_done(part.channel, self.output_index, part.index, text, content)
             self.emit_full(text_done)
@@ -300,7 +313,7 @@ class Assembler:
             return
         call.pieces.append(chunk.text)
         if not call.hosted:
-            self._emit_text(self._delta, 0, chunk.text)
+            self._emit_text(self._delta, 0, chunk.text, chunk.ids)
 
     def _call_item(self, call: _Call, text: str, status: ItemStatus.ValueType) -> Item:
         if call.kind is CallKind.FUNCTION:
@@ -392,7 +405,9 @@ def _part_done(channel: Channel, oi: int, index: int, text: str, part: ContentPa
     part_done = ServerEvent(content_part_done=ContentPartDone(output_index=oi, content_index=index, part=part))
     match channel:
         case Channel.TEXT:
-            text_done = OutputTextDone(output_index=oi, content_index=index, text=text)
+            text_done = OutputTextDone(
+                output_index=oi, content_index=index, text=text, logprobs=part.output_text.logprobs
+            )
             return ServerEvent(output_text_done=text_done), part_done
         case Channel.REFUSAL:
             refusal_done = RefusalDone(output_index=oi, content_index=index, refusal=text)

@@ -8,7 +8,10 @@ chunk needs no item id. Chunks are plain values; nothing here does I/O.
 from __future__ import annotations
 
 import enum
+from array import array
 from dataclasses import dataclass, field
+
+from turnwire.v1.item_pb2 import Logprob
 
 
 class Channel(enum.IntEnum):
@@ -52,6 +55,10 @@ class TextChunk:
     text: str
     tokens: int = 1
     """How many sampled tokens the text stands for."""
+    ids: tuple[int, ...] = ()
+    """Their ids, where the engine knows them and the request wants them in deltas."""
+    logprobs: tuple[Logprob, ...] = ()
+    """Their log-probabilities, where the request wants them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class CallDelta:
 
     text: str
     tokens: int = 1
+    ids: tuple[int, ...] = ()
+    """The ids of its tokens, where the engine knows them and the request wants them in deltas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +105,31 @@ class PassUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """The very tokens of a pass, from an engine that takes and gives tokens; a value, so the arrays must not change."""
+
+    rendered: array[int]
+    """What the prompt held beyond the previous pass of the chain."""
+    sampled: array[int]
+    """What the model sampled, its stop token included; kept as sampled in later prompts."""
+    logprobs: array[float]
+    """Of the sampled tokens, in the same order; empty where not asked for."""
+    template_hash: str = ""
+    """Identifies what rendered them."""
+    tokenizer_hash: str = ""
+    """Identifies the tokenizer."""
+    weight_version: str = ""
+    """The engine's weights, where it reports them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The pass ended as an engine means it to end."""
 
     reason: FinishReason = FinishReason.STOP
     usage: PassUsage = field(default_factory=PassUsage)
+    record: TokenRecord | None = None
+    """The tokens, from engines that know them."""
 
 
 @dataclass(frozen=True, slots=True)

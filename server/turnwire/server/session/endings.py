@@ -16,6 +16,7 @@ from turnwire.server.session.effects import PassEnded, Persist, ResponseEnded
 from turnwire.server.session.limits import seconds
 from turnwire.server.session.run import Run, Tally
 from turnwire.server.session.state import State, full_response
+from turnwire.server.session.token_data import token_output
 from turnwire.server.session.transcript import Origin
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.item_pb2 import Item
@@ -277,6 +278,9 @@ class Endings:
         if run.verbosity == Verbosity.VERBOSITY_DONE and not done.HasField("response"):
             self._add_output(run, done)
         run.since_pause = len(run.output)
+        if run.unreported and run.settings.token_output.in_done:
+            done.token_output.CopyFrom(token_output(run.unreported))
+        run.unreported.clear()
         context.outbox.event(run.queue, ServerEvent(done=done), done.ByteSize())
 
     def _add_output(self, run: Run, done: ResponseDone) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
+from turnwire.v1.item_pb2 import Logprob
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
 
@@ -38,10 +39,21 @@ class Delta(enum.IntEnum):
 class Row:
     """A piece of text that waits."""
 
-    __slots__ = ("content_index", "kind", "output_index", "sequence", "text")
+    __slots__ = ("content_index", "ids", "kind", "logprobs", "output_index", "sequence", "text")
 
-    def __init__(self, sequence: int, kind: Delta, output_index: int, content_index: int, text: str) -> None:
-        """Takes the place of the text in the response."""
+    def __init__(
+        self,
+        sequence: int,
+        kind: Delta,
+        output_index: int,
+        content_index: int,
+        text: str,
+        ids: tuple[int, ...] = (),
+        logprobs: tuple[Logprob, ...] = (),
+    ) -> None:
+        """Takes the place of the text in the response, and its tokens where they are wanted."""
+        self.ids = ids
+        self.logprobs = logprobs
         self.sequence = sequence
         self.kind = kind
         self.output_index = output_index
@@ -182,7 +194,16 @@ class Outbox:
         """Counts events of the full stream that this verbosity does not send."""
         queue.sequence += events
 
-    def text(self, queue: Queue, kind: Delta, output_index: int, content_index: int, text: str) -> None:
+    def text(
+        self,
+        queue: Queue,
+        kind: Delta,
+        output_index: int,
+        content_index: int,
+        text: str,
+        ids: tuple[int, ...] = (),
+        logprobs: tuple[Logprob, ...] = (),
+    ) -> None:
         """Queues a piece of text; the hot path of the server."""
         items = queue.items
         if self.merge and items:
@@ -196,9 +217,12 @@ class Outbox:
                 and len(last.text) < MERGE_LIMIT
             ):
                 last.text += text
+                if ids or logprobs:
+                    last.ids += ids
+                    last.logprobs += logprobs
                 queue.bytes += len(text)
                 return
-        items.append(Row(queue.sequence, kind, output_index, content_index, text))
+        items.append(Row(queue.sequence, kind, output_index, content_index, text, ids, logprobs))
         queue.sequence += 1
         queue.bytes += len(text) + ROW_OVERHEAD
         if not queue.active:
@@ -308,6 +332,10 @@ def _fill_text(event: ServerEvent, row: Row) -> None:
     delta.output_index = row.output_index
     delta.content_index = row.content_index
     delta.delta = row.text
+    if row.ids:
+        delta.token_ids.extend(row.ids)
+    if row.logprobs:
+        delta.logprobs.extend(row.logprobs)
 
 
 def _fill_reasoning(event: ServerEvent, row: Row) -> None:
@@ -315,6 +343,8 @@ def _fill_reasoning(event: ServerEvent, row: Row) -> None:
     delta.output_index = row.output_index
     delta.content_index = row.content_index
     delta.delta = row.text
+    if row.ids:
+        delta.token_ids.extend(row.ids)
 
 
 def _fill_summary(event: ServerEvent, row: Row) -> None:
@@ -322,6 +352,8 @@ def _fill_summary(event: ServerEvent, row: Row) -> None:
     delta.output_index = row.output_index
     delta.summary_index = row.content_index
     delta.delta = row.text
+    if row.ids:
+        delta.token_ids.extend(row.ids)
 
 
 def _fill_refusal(event: ServerEvent, row: Row) -> None:
@@ -329,18 +361,24 @@ def _fill_refusal(event: ServerEvent, row: Row) -> None:
     delta.output_index = row.output_index
     delta.content_index = row.content_index
     delta.delta = row.text
+    if row.ids:
+        delta.token_ids.extend(row.ids)
 
 
 def _fill_arguments(event: ServerEvent, row: Row) -> None:
     delta = event.function_call_arguments_delta
     delta.output_index = row.output_index
     delta.delta = row.text
+    if row.ids:
+        delta.token_ids.extend(row.ids)
 
 
 def _fill_custom(event: ServerEvent, row: Row) -> None:
     delta = event.custom_tool_call_input_delta
     delta.output_index = row.output_index
     delta.delta = row.text
+    if row.ids:
+        delta.token_ids.extend(row.ids)
 
 
 _FILL: Final = (_fill_text, _fill_reasoning, _fill_summary, _fill_refusal, _fill_arguments, _fill_custom)

@@ -211,6 +211,9 @@ class Passes:
         )
         run.tally.add(tally)
         run.pass_tally = tally
+        run.record = outcome.record
+        if outcome.record is not None:
+            run.unreported.append(outcome.record)
         run.context_tokens = tally.input + tally.output
         if not whole:
             self._drop_tools(run)
@@ -295,7 +298,7 @@ class Passes:
         run.output.extend(run.early)
         run.pass_entries.clear()
         run.early.clear()
-        run.transcript = run.transcript.extend(entries, still_open, turns=1)
+        run.transcript = run.transcript.extend(entries, still_open, turns=1, record=run.record)
         self._context.by_pass.pop(run.pass_id, None)
 
     def stop(self, run: Run, fact: Fact, reason: DoneReason.ValueType, error: Error | None = None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from turnwire.server.session.calls import CallKey, to_answer
+from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import ToolResult
 from turnwire.server.session.outbox import Queue
@@ -157,6 +158,10 @@ class Run:
     """Seconds since 1970-01-01 UTC."""
     pass_tally: Tally = field(default_factory=Tally)
     """Of the pass that ended last."""
+    record: TokenRecord | None = None
+    """The tokens of that pass, where its engine gave them."""
+    unreported: list[TokenRecord] = field(default_factory=list[TokenRecord])
+    """The tokens of the passes since the last `done`."""
     inbox: deque[Appending] = field(default_factory=deque[Appending])
     """Appends and steers that are being checked, in order of arrival."""
 

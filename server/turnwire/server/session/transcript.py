@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from turnwire.server.session.calls import CallKey
+from turnwire.server.session.chunks import TokenRecord
 from turnwire.v1.item_pb2 import ContentPart, Item, Role
 
 ENTRY_OVERHEAD: Final = 200
@@ -111,7 +112,7 @@ def item_text(item: Item) -> str:
 class Transcript:
     """A persistent list of entries; a value. `new` is what this segment added, the rest is its parent's."""
 
-    __slots__ = ("bytes", "length", "new", "open_calls", "parent", "tokens", "turns")
+    __slots__ = ("bytes", "length", "new", "open_calls", "parent", "record", "rendering", "tokens", "turns")
 
     def __init__(
         self,
@@ -119,24 +120,38 @@ class Transcript:
         new: tuple[Entry, ...],
         open_calls: frozenset[CallKey],
         turns: int,
+        record: TokenRecord | None = None,
     ) -> None:
-        """Takes the parent, what is new, the calls open afterwards, and how many model turns `new` holds."""
+        """Takes the parent, what is new, the calls open afterwards, how many model turns `new` holds, and their tokens
+        where an engine gave them."""
         self.parent: Transcript | None = parent
         self.new = new
         self.open_calls = open_calls
+        self.record = record
+        """The tokens of the pass that made this segment; None where it was no pass, or its engine gave none."""
         self.length: int = len(new) + (parent.length if parent else 0)
         self.bytes: int = self.own_bytes + (parent.bytes if parent else 0)
         self.tokens: int = sum(e.tokens for e in new) + (parent.tokens if parent else 0)
         self.turns: int = turns + (parent.turns if parent else 0)
+        self.rendering: object | None = None
+        """What a renderer keeps of the chain up to here. A memo: derived from the value, which it does not change."""
 
     @property
     def own_bytes(self) -> int:
         """Bytes that this segment alone keeps in memory."""
-        return sum(len(e.data) + ENTRY_OVERHEAD for e in self.new)
+        record = self.record
+        tokens = 4 * (len(record.rendered) + len(record.sampled) + len(record.logprobs)) if record else 0
+        return tokens + sum(len(e.data) + ENTRY_OVERHEAD for e in self.new)
 
-    def extend(self, new: Sequence[Entry], open_calls: frozenset[CallKey], turns: int = 0) -> Transcript:
+    def extend(
+        self,
+        new: Sequence[Entry],
+        open_calls: frozenset[CallKey],
+        turns: int = 0,
+        record: TokenRecord | None = None,
+    ) -> Transcript:
         """Returns the transcript that goes on with some entries; costs what is new."""
-        return Transcript(self, tuple(new), open_calls, turns)
+        return Transcript(self, tuple(new), open_calls, turns, record)
 
     def segments(self) -> Iterator[Transcript]:
         """Yields the segments, newest first."""
