@@ -77,8 +77,8 @@ class ResponsesServicer:
 
             return await self._answer(context, answer) or b""
 
-        handler: Any = grpc.unary_unary_rpc_method_handler(serve)
-        return handler
+        make: Any = grpc.unary_unary_rpc_method_handler
+        return make(serve)
 
     async def _answer(self, context: BytesContext, answer: Callable[[str], Awaitable[_Answer]]) -> _Answer | None:
         """Lets a caller with a good key have its answer, and turns every refusal into a status."""
