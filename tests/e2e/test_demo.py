@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from turnwire.server.engine.scripted.scenario import packaged_scenario
+
+STEPS = Path(__file__).parents[1] / "client" / "agent" / "sample_project_steps.json"
 COMMAND = [sys.executable, "-m", "turnwire.client.cli", "demo"]
 
 
@@ -58,3 +62,13 @@ def test_a_server_that_cannot_start_is_said_in_a_sentence(tmp_path: Path) -> Non
     assert result.returncode == 1
     assert result.stderr == "Error: the demo's server ended with code 1: a bad day\n"
     assert list(temporary.iterdir()) == []
+
+
+def test_the_scenario_plays_the_repair_that_was_proven_step_by_step() -> None:
+    steps = json.loads(STEPS.read_text())
+    played = [turn for turn in packaged_scenario("demo").turns if turn.when is None]
+    assert [turn.text for turn in played] == [step["text"] for step in steps]
+    assert [turn.reasoning for turn in played] == [step["reasoning"] for step in steps]
+    assert [[(call.name, json.loads(call.arguments)) for call in turn.calls] for turn in played] == [
+        [(call["name"], call["arguments"]) for call in step["calls"]] for step in steps
+    ]

@@ -25,6 +25,7 @@ from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 from turnwire.v1.session_pb2 import ResponseCredit, SessionAck, SessionClose
 
 _END_SECONDS: Final = 10.0
+_FIRST_ANSWER_SECONDS: Final = 1.0
 _ANSWERED_BY: Final = {
     "opened": "open",
     "created": "create",
@@ -119,6 +120,11 @@ class RawSession:
         async for request in requests:
             self._note_sent(request)
             await self._send(request)
+            # A stream that is refused as a whole while more is being written to it loses the status that says why.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_ANSWER_SECONDS):
+                    while not self._heard and not self.over:
+                        await self.until_changed()
         while not self.idle and not self.over:
             await self.until_changed()
         if not self._closing:
