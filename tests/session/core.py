@@ -170,6 +170,7 @@ class Core:
         """Lets an engine end a pass."""
         ended = self.newest if pass_id is None else pass_id
         self.prompts.pop(ended, None)
+        self.engine_paused.discard(ended)
         self.session.engine_ended(self.now, ended, outcome)
         self.settle()
 
