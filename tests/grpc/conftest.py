@@ -32,12 +32,13 @@ from turnwire.server.testing import ManualClock, make_services
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.item_pb2 import FunctionCallOutput, Item, ToolOutput
 from turnwire.v1.response_pb2 import DoneReason, Input, ResponseCreate
-from turnwire.v1.responses_service_pb2 import ConnectResponse
+from turnwire.v1.responses_service_pb2 import ConnectResponse, StreamResponseRequest, StreamResponseResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
 
 BOUND = 5.0
 """Seconds after which a test gives up waiting for what should come at once."""
 MODEL = "stepped"
+PIECE = "x" * 4096
 SERVICE = "/turnwire.v1.ResponsesService/"
 
 
@@ -78,8 +79,11 @@ def _ended(code: grpc.StatusCode, message: str, trailers: Iterable[tuple[str, st
 class Peer:
     """The client's end of one stream."""
 
-    def __init__(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+    def __init__(
+        self, call: Any, batch: type[ConnectResponse] | type[StreamResponseResponse] = ConnectResponse
+    ) -> None:
         self.call = call
+        self._batch = batch
         self.waiting: deque[ServerEvent] = deque()
         self.seen: list[ServerEvent] = []
         """Every event that was taken, in order."""
@@ -111,8 +115,8 @@ class Peer:
             if not isinstance(data, bytes):
                 msg = f"the stream ended with {await self.call.code()}: {await self.call.details()}"
                 raise EOFError(msg)
-            batch = ConnectResponse.FromString(data)
-            assert batch.first_event_id == self.last_event_id + 1
+            batch = self._batch.FromString(data)
+            assert not isinstance(batch, ConnectResponse) or batch.first_event_id == self.last_event_id + 1
             self.last_event_id += len(batch.events)
             self.batches += 1
             self.waiting.extend(batch.events)
@@ -286,6 +290,12 @@ class Door:
         method = through.stream_stream(f"{SERVICE}Connect")
         return Peer(method(metadata=metadata, timeout=timeout))
 
+    def stream(self, request: StreamResponseRequest, *, channel: grpc.aio.Channel | None = None) -> Peer:
+        """Asks for one response as a stream."""
+        through: Any = channel or self.channel
+        method = through.unary_stream(f"{SERVICE}StreamResponse")
+        return Peer(method(request.SerializeToString()), StreamResponseResponse)
+
     async def ask(
         self, name: str, request: Any, *metadata: tuple[str, str | bytes], channel: grpc.aio.Channel | None = None
     ) -> bytes | Ended:
@@ -300,6 +310,11 @@ class Door:
             trailers: Any = error.trailing_metadata() or ()
             return _ended(error.code(), error.details() or "", trailers)
         return answer
+
+    @staticmethod
+    def created(response_id: str, handle: int = 1) -> Created:
+        """Names a response that was announced elsewhere."""
+        return Created(handle, response_id)
 
     def say(self, response: Created, text: str) -> None:
         """Lets the model say something."""
@@ -345,6 +360,23 @@ class Door:
         done = await peer.until("done", response.handle)
         assert done.reason == DoneReason.DONE_REASON_COMPLETED
         return response
+
+    async def fill(self, response: Created) -> int:
+        """Lets the model talk until it was told to pause and stays paused; returns how many bytes it said."""
+        sampling = self.sampling(response)
+        pieces = quiet = 0
+        while quiet < 25:
+            if sampling.paused:
+                quiet += 1
+                # Socket buffers empty in their own time: only silence tells that they are full.
+                await asyncio.sleep(0.002)
+                continue
+            quiet = 0
+            self.say(response, PIECE)
+            pieces += 1
+            assert pieces < 4_000, "the engine is never paused"
+            await asyncio.sleep(0)
+        return pieces * len(PIECE)
 
     async def emptied(self) -> None:
         """Waits until the server has let go of every session."""
@@ -397,7 +429,7 @@ async def _serving(
         await server.stop(0)
     await _no_tasks(before)
     # The engine of a test remembers who listened to its passes.
-    engine.passes.clear()
+    door.engine.passes.clear()
     ever = sessions.ever
     del door, server, services, engine, watcher, sessions
     gc.collect()

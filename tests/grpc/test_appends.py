@@ -72,7 +72,7 @@ async def test_repeats_differences_and_gaps_of_the_index_leave_the_hold_as_it_wa
         "append_index",
     )
     for duplicate in (False, True):
-        await peer.append(held.id, peer.output("call_0"), **{})
+        await peer.append(held.id, peer.output("call_0"))
         if not duplicate:
             appended = await peer.until("appended", held.handle)
             assert (appended.append_index, appended.duplicate) == (0, False)
@@ -132,9 +132,10 @@ async def test_a_repeated_append_request_is_answered_once_more_and_not_taken_twi
     for duplicate in (False, True):
         await peer.append(held.id, peer.output("call_0"), request_id="r")
         assert (await peer.until("appended")).duplicate is duplicate
-    assert await peer.refusal(
-        request_id="r", append={"response_id": held.id, "input": [peer.output("call_1")]}
-    ) == ("request_id_reused", "request_id")
+    assert await peer.refusal(request_id="r", append={"response_id": held.id, "input": [peer.output("call_1")]}) == (
+        "request_id_reused",
+        "request_id",
+    )
     await _finishes(door, peer, held)
 
 

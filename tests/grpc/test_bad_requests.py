@@ -334,3 +334,12 @@ async def test_bad_ids_are_not_repeated_at_length(door: Door, peer: Peer) -> Non
         rejected = await peer.until("rejected")
         assert rejected.ByteSize() < 4096, rejected.error.code
     await door.completes(peer)
+
+
+async def test_a_session_can_be_described_at_any_time(door: Door, peer: Peer) -> None:
+    await peer.send(open={"session_credit_bytes": 32 * 1024, "features": ["append", "fork", "telepathy"]})
+    first = await peer.until("opened")
+    assert list(first.features) == ["append", "fork"]
+    await peer.send(ping={"nonce": 1, "describe": True})
+    assert await peer.until("opened") == first
+    await door.completes(peer)

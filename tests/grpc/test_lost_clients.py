@@ -9,11 +9,11 @@ import grpc
 import pytest
 
 from turnwire.server.session.limits import SessionLimits
-from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.client_event_pb2 import ConnectRequest, ResponseAppend
 from turnwire.v1.response_pb2 import DoneReason
 
 if TYPE_CHECKING:
-    from tests.grpc.conftest import Created, Door, Doors, Peer
+    from tests.grpc.conftest import Door, Doors, Peer
 
 _PIECE = "x" * 4096
 _STALL = SessionLimits().stall_timeout
@@ -26,24 +26,6 @@ async def _time_passes(door: Door, seconds: float, reader: Peer) -> None:
         await reader.send(ping={"nonce": step})
         while (await reader.until("pong")).nonce != step:
             pass
-
-
-async def _fill(door: Door, response: Created, limit: int = 4_000) -> int:
-    """Lets the model talk until it has been told to pause and stays paused; returns the pieces it said."""
-    sampling = door.sampling(response)
-    pieces = quiet = 0
-    while quiet < 25:
-        if sampling.paused:
-            quiet += 1
-            # Socket buffers empty in their own time: only silence tells that they are full.
-            await asyncio.sleep(0.002)
-            continue
-        quiet = 0
-        door.say(response, _PIECE)
-        pieces += 1
-        assert pieces < limit, "the engine is never paused"
-        await asyncio.sleep(0)
-    return pieces
 
 
 @pytest.mark.parametrize("how", ["cancels the call", "closes the connection"])
@@ -114,7 +96,7 @@ async def test_nothing_but_a_half_close_is_an_orderly_end(door: Door, peer: Peer
 async def test_a_client_without_credits_that_never_reads_is_cut_off_and_its_engine_freed(door: Door) -> None:
     silent, other = door.connect(channel=door.new_channel()), door.connect()
     response = await silent.create()
-    await _fill(door, response)
+    await door.fill(response)
     await other.create("a")
 
     await _time_passes(door, _STALL * 2, other)
@@ -132,8 +114,8 @@ async def test_a_client_that_never_acknowledges_is_cut_off_and_its_engine_freed(
     await silent.send(open={"session_credit_bytes": 16 * 1024, "response_credit_bytes": 0})
     await silent.until("opened")
     response = await silent.create()
-    pieces = await _fill(door, response)
-    assert pieces * len(_PIECE) < 300_000
+    said = await door.fill(response)
+    assert said < 300_000
     await other.create("a")
 
     await _time_passes(door, _STALL * 2, other)
@@ -148,7 +130,7 @@ async def test_a_response_that_its_reader_leaves_alone_pauses_alone(door: Door, 
     await peer.send(open={"session_credit_bytes": 0, "response_credit_bytes": 8 * 1024})
     await peer.until("opened")
     left = await peer.create("left")
-    await _fill(door, left)
+    await door.fill(left)
     # Others go on, for as long as the client takes them.
     await door.completes(peer)
     assert door.sampling(left).paused
@@ -164,7 +146,7 @@ async def test_a_client_that_goes_while_a_write_is_blocked_is_noticed(door: Door
     channel = door.new_channel()
     silent = door.connect(channel=channel)
     response = await silent.create()
-    await _fill(door, response)
+    await door.fill(response)
     await channel.close()
     await door.told(response, "abort")
     await door.emptied()
@@ -173,7 +155,7 @@ async def test_a_client_that_goes_while_a_write_is_blocked_is_noticed(door: Door
 async def test_a_session_whose_end_is_not_taken_ends_without_its_client(door: Door) -> None:
     silent = door.connect(channel=door.new_channel())
     response = await silent.create()
-    await _fill(door, response)
+    await door.fill(response)
     await silent.send(close={})
     await door.told(response, "abort")
     assert len(door.sessions) == 1
@@ -192,7 +174,7 @@ async def test_a_client_that_floods_without_reading_is_read_no_more_and_loses_no
 
     async def send() -> None:
         for number in range(requests):
-            append = {"response_id": "resp_" + "x" * 60, "input": [flood.output("c", _PIECE)]}
+            append = ResponseAppend(response_id="resp_" + "x" * 60, input=[flood.output("c", _PIECE)])
             await flood.call.write(ConnectRequest(request_id=f"r{number}", append=append).SerializeToString())
 
     sending = asyncio.create_task(send())
