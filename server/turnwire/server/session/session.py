@@ -86,19 +86,19 @@ class Session:
             if size > context.limits.max_request_bytes:
                 raise _too_large(request, context.limits.max_request_bytes)
             _check_names(kind, request)
-            self._dispatch(kind, request)
+            self._dispatch(kind, request, size)
         except RequestError as refusal:
             # An event that is not remembered must not settle a request that has the same id.
             answer = context.rejected if kind in _REMEMBERED else context.refuse
             answer(request.request_id, request.lane, refusal.error, _about(kind, request))
 
-    def _dispatch(self, kind: str | None, request: ConnectRequest) -> None:
+    def _dispatch(self, kind: str | None, request: ConnectRequest, size: int) -> None:
         context = self._context
         match kind:
             case "create":
                 if context.closing:
                     raise reject("session_closing", "The session takes no new requests. Open another one.")
-                self._creates.receive(request, request.ByteSize())
+                self._creates.receive(request, size or request.ByteSize())
             case "append":
                 run = self._at_work(request.append.response_id, "response_id")
                 self._appends.receive(request, run)
