@@ -592,7 +592,9 @@ class ResponseDone(_message.Message):
 
     @_builtins.property
     def pass_usage(self) -> _usage_pb2.Usage:
-        """Tokens of the pass that just ended."""
+        """Tokens since the previous `done`: of the pass that just ended, and of those before it that ended without a pause,
+        because every output had arrived in time or only hosted tools were called.
+        """
 
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
@@ -608,7 +610,7 @@ class ResponseDone(_message.Message):
 
     @_builtins.property
     def times(self) -> _usage_pb2.StageTimes:
-        """Where the time of the pass went."""
+        """Where the time since the previous `done` went."""
 
     @_builtins.property
     def token_output(self) -> _response_pb2.TokenOutput:

@@ -125,7 +125,7 @@ Global___OutputTokensDetails: _TypeAlias = OutputTokensDetails  # noqa: Y015
 
 @_typing.final
 class StageTimes(_message.Message):
-    """Measures one pass of a response: where its time went. All fields are seconds."""
+    """Measures the passes of a response since its previous `done`: where the time went. All fields are seconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
