@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
 from importlib.metadata import version
@@ -87,9 +88,19 @@ def _listen(server: GrpcServer, address: Address, credentials: grpc.ServerCreden
     try:
         port = server.listen(str(address), None if address.path else credentials)
     except RuntimeError as error:
-        msg = f"cannot listen at {address}: is another server using it? Choose another with --grpc"
+        why = "does its folder exist?" if address.path else "is another server using it?"
+        msg = f"cannot listen at {address}: {why} Choose another address with --grpc"
         raise StartError(msg) from error
     return address if address.path else address.bound_to(port)
+
+
+async def _expose(endpoint: MetricsEndpoint, address: Address) -> Address:
+    try:
+        return await endpoint.start(address)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        msg = f"cannot listen at {address}: {reason}. Choose another address with --metrics"
+        raise StartError(msg) from error
 
 
 async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
@@ -120,14 +131,16 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
     bound = [_listen(server, address, credentials) for address in config.grpc]
     stopping = asyncio.Event()
     endpoint = MetricsEndpoint(registry, healthy=lambda: not stopping.is_set())
+    # Before anybody hears that the server is ready, since the next thing may be a signal.
+    _on_signals(stopping.set)
     try:
-        metrics_at = await endpoint.start(config.metrics) if config.metrics else None
+        metrics_at = await _expose(endpoint, config.metrics) if config.metrics else None
         await server.start()
         for address in bound:
             ready(f"grpc listening on {address}")
         if metrics_at is not None:
             ready(f"metrics listening on {_url(metrics_at)}")
-        await _until_signalled(stopping)
+        await stopping.wait()
         _log.info("draining: running responses get %g s; a second signal stops at once", config.drain_grace)
         await _drain(server, config.drain_grace)
     finally:
@@ -141,19 +154,16 @@ def _url(address: Address) -> str:
     return str(address) if address.path else f"http://{address}/metrics"
 
 
-async def _until_signalled(stopping: asyncio.Event) -> None:
+def _on_signals(callback: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    await stopping.wait()
+        loop.add_signal_handler(number, callback)
 
 
 async def _drain(server: GrpcServer, grace: float) -> None:
     """Drains until it is done or a second signal comes."""
-    loop = asyncio.get_running_loop()
     again = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, again.set)
+    _on_signals(again.set)
     draining = asyncio.create_task(server.stop(grace))
     impatient = asyncio.create_task(again.wait())
     await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
