@@ -91,7 +91,7 @@ class Queue:
         """Whether the first item may be sent; `done` and other exempt events may at any time."""
         if not self.items:
             return False
-        return not self.blocked or exempt(self.items[0])
+        return self.credit == 0 or self.unconsumed < self.credit or exempt(self.items[0])
 
 
 _EXEMPT: Final = frozenset({"created", "done", "appended"})
@@ -285,11 +285,13 @@ class Outbox:
                     queue.deficit += QUANTUM
                 size += self._take(queue, events, max_bytes - size)
                 drained.append(queue)
-                if not queue.ready:
+                if not queue.items:
                     queue.active = False
                     ring.popleft()
-                    if not queue.items:
-                        del self._waiting[queue.handle]
+                    del self._waiting[queue.handle]
+                elif not queue.ready:
+                    queue.active = False
+                    ring.popleft()
                 elif queue.deficit <= 0:
                     ring.rotate(-1)
         self._next_event_id += len(events)
