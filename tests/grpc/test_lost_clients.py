@@ -198,6 +198,21 @@ async def test_a_client_that_floods_without_reading_is_read_no_more_and_loses_no
     await door.completes(flood)
 
 
+async def test_a_client_that_floods_with_large_requests_is_refused_before_memory_is_gone(open_door: Doors) -> None:
+    door = await open_door(limits=SessionLimits(max_state_bytes=1024 * 1024))
+    peer = door.connect()
+    await peer.create("a")
+    refused = 0
+    for _ in range(40):
+        await peer.send(lane="a", create=peer.asking("x" * 100_000))
+        while (event := await peer.next()).WhichOneof("event") not in ("queued", "rejected"):
+            pass
+        refused += event.WhichOneof("event") == "rejected"
+    assert refused >= 30
+    await door.completes(peer)
+    await peer.close()
+
+
 def _answers_waiting(door: Door) -> int:
     """Looks into the sessions for the longest queue of answers."""
     return max(len(vars(session)["_context"].outbox.control) for session in door.sessions.values())
