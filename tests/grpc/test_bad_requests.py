@@ -313,7 +313,6 @@ async def test_what_a_client_wrote_is_not_repeated_at_length(door: Door, peer: P
     await door.completes(peer)
 
 
-@pytest.mark.xfail(strict=True, reason="the registry of engines repeats the name whole")
 async def test_a_long_name_of_a_model_is_not_repeated_at_length(door: Door, peer: Peer) -> None:
     await peer.send(create=peer.asking(model="x" * 100_000))
     assert (await peer.until("rejected")).ByteSize() < 4096

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from turnwire.server.engine.port import Engine, ModelInfo
 from turnwire.v1.errors import reject
+from turnwire.v1.json.refusal import shown
 
 
 class EngineRegistry:
@@ -34,7 +35,8 @@ class EngineRegistry:
         for engine in self.engines:
             if any(info.id == model for info in engine.models()):
                 return model
-        raise reject("model_not_found", f"The requested model '{model}' does not exist.", param="model", model=model)
+        name = shown(model)
+        raise reject("model_not_found", f"The requested model '{name}' does not exist.", param="model", model=name)
 
     def engine(self, model: str) -> Engine | None:
         """Returns the engine of a resolved model; None when it is served no more."""
