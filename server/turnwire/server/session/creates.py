@@ -38,7 +38,8 @@ class Creates:
         self._beginning = False
         endings.on_end = self._ended
         endings.on_hold_timeout = self._hold_timed_out
-        passes.on_pause = self._paused
+        self._looking: set[str] = set()
+        passes.on_pause = lambda run: self._look(run.lane)
 
     def receive(self, request: ConnectRequest, size: int) -> None:
         """Takes a create of `size` bytes.
@@ -51,9 +52,10 @@ class Creates:
         lane = request.lane
         self._lanes.check(lane)
         check_reset(create)
-        current = self._lanes.current(lane)
-        held = current if current is not None and current.phase is Phase.PAUSED else None
-        if held is not None and create.previous_response_id != held.id:
+        held = self._lanes.current(lane)
+        if held is None or held.phase is not Phase.PAUSED or self._lanes.head(lane) is not None:
+            held = None
+        elif create.previous_response_id != held.id:
             raise self._held(held)
         self._check_shape(create, continues=held is not None)
         position = self._lanes.waits(lane) if held is None else None
@@ -71,7 +73,7 @@ class Creates:
         total = context.now + self._total(create)
         run.set_deadline("total", context.deadlines.at(total, lambda: self._timed_out(run)))
         if held is not None:
-            self._continue(held)
+            self._look(lane)
             return
         if position is not None:
             queued = RequestQueued(request_id=request.request_id, lane=lane, position=position)
@@ -219,6 +221,14 @@ class Creates:
         run = context.runs.get(handle)
         if run is None or run.phase is not Phase.PREPARING:
             return
+        held = self._lanes.current(run.lane)
+        if held is not None and held is not run:
+            if held.phase is not Phase.PAUSED or run.parent is not context.retention.find(held.id):
+                # An append was taken meanwhile, so the check was made against an older checkpoint.
+                run.move(Fact.OVERTAKEN, Phase.QUEUED)
+                self._look(run.lane)
+                return
+            self._continue(held)
         self._drop_request(run)
         run.model = ready.model
         run.input = ready.entries
@@ -251,20 +261,31 @@ class Creates:
         self._ended(run)
 
     def _continue(self, held: Run) -> None:
-        """Ends a held response because a create of its own lane goes on from its pause."""
+        """Ends a held response because a valid create of its own lane goes on from its pause."""
         held.move(Fact.CONTINUED, Phase.ENDED)
         self._endings.end(held, DoneReason.DONE_REASON_COMPLETED)
 
-    def _paused(self, run: Run) -> None:
-        """Lets a create that waits behind a response continue from its pause, or tells it that the lane is held."""
-        while (head := self._lanes.head(run.lane)) is not None:
-            if head.previous_response_id == run.id:
-                self._continue(run)
-                return
+    def _look(self, lane: str) -> None:
+        """Checks the create that waits first in a lane that is held, or tells it so.
+
+        The hold lasts until the create turns out valid: one that is refused has changed nothing.
+        """
+        if lane in self._looking:
+            # Reached by what the loop below refused.
+            return
+        self._looking.add(lane)
+        while (held := self._lanes.current(lane)) is not None and held.phase is Phase.PAUSED:
+            head = self._lanes.head(lane)
+            if head is None or head.phase is not Phase.QUEUED:
+                break
+            if head.previous_response_id == held.id:
+                self._begin_one(head)
+                continue
             head.move(Fact.REFUSED, Phase.ENDED)
             head.clear_deadlines()
-            self._context.rejected(head.request_id, head.lane, self._held(run).error)
+            self._context.rejected(head.request_id, head.lane, self._held(held).error)
             self._ended(head)
+        self._looking.discard(lane)
 
     def _drop_request(self, run: Run) -> None:
         run.request = None
@@ -294,3 +315,4 @@ class Creates:
     def _ended(self, run: Run) -> None:
         self._forget(run)
         self._begin(self._lanes.leave(run))
+        self._look(run.lane)

@@ -8,6 +8,7 @@ from typing import Final
 
 from turnwire.server.session.limits import LANE_NAME, SessionLimits
 from turnwire.server.session.run import Run
+from turnwire.server.session.states import Phase
 from turnwire.v1.errors import reject
 
 _NAME: Final = re.compile(LANE_NAME)
@@ -119,7 +120,11 @@ class Lanes:
             The requests that were taken to work in its place.
         """
         lane = self._lanes[run.lane]
-        if lane.current is run:
+        if lane.current is run and lane.queue and lane.queue[0].phase is not Phase.QUEUED:
+            # It was checked beside the pause that ends here, and takes its place.
+            lane.current = lane.queue.popleft()
+            self.queued -= 1
+        elif lane.current is run:
             lane.current = None
             self.in_flight -= 1
             if lane.queue:

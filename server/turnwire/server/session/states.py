@@ -32,6 +32,7 @@ class Fact(enum.Enum):
     TOOLS_FINISHED = "the last hosted tool finished"
     ANSWERED = "the client delivered the last missing output"
     CONTINUED = "a create continues from the pause"
+    OVERTAKEN = "what it continues from went on"
     CANCELLED = "the client cancelled it"
     FAILED = "the engine failed"
     TIMED_OUT = "a deadline passed"
@@ -46,6 +47,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Fact], frozenset[Phase]]] = {
     (_P.QUEUED, _F.TIMED_OUT): frozenset({_P.ENDED}),
     (_P.QUEUED, _F.REFUSED): frozenset({_P.ENDED}),
     (_P.PREPARING, _F.REFUSED): frozenset({_P.ENDED}),
+    # A create that continues from a pause is checked while the pause lasts, which an append may end first.
+    (_P.PREPARING, _F.OVERTAKEN): frozenset({_P.QUEUED}),
     # A warm-up ends as soon as it is prepared.
     (_P.PREPARING, _F.PREPARED): frozenset({_P.SAMPLING, _P.ENDED}),
     (_P.PREPARING, _F.CANCELLED): frozenset({_P.ENDED}),
