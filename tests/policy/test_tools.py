@@ -13,7 +13,7 @@ from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.v1.errors import RequestError
 from turnwire.v1.response_pb2 import ResponseCreate
-from turnwire.v1.tool_pb2 import Tool, ToolChoiceMode, ToolSet
+from turnwire.v1.tool_pb2 import McpTool, Tool, ToolChoiceMode, ToolSet
 
 PARAMETERS = '{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}'
 
@@ -247,17 +247,22 @@ class Catalogue:
         self.asked += 1
         return frozenset(tool.function.name for tool in tools.tools if tool.function.name.startswith("host_"))
 
+    def hosted_servers(self, tools: ToolSet) -> tuple[str, ...]:
+        return tuple(tool.mcp.server_label for tool in tools.tools if tool.HasField("mcp"))
+
 
 def test_a_set_is_checked_once_and_knows_its_hosted_tools() -> None:
     catalogue = Catalogue()
     preparer = Preparer(lambda name: name, SessionLimits(), count=len, hosted=catalogue)
-    tools = ToolSets().intern(ToolSet(tools=[Tool(**function("host_time")), Tool(**function("read"))]))
+    server = Tool(mcp=McpTool(server_label="docs"))
+    tools = ToolSets().intern(ToolSet(tools=[Tool(**function("host_time")), Tool(**function("read")), server]))
     request = Prepare(1, (), ResponseCreate(model="m"), tools, frozenset(), 0)
     for _ in range(3):
         preparer.prepare(request)
     assert catalogue.asked == 1
     assert tools.checked
     assert tools.hosted == {"host_time"}
+    assert tools.servers == ("docs",)
 
 
 def test_a_refused_set_stays_unchecked() -> None:

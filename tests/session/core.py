@@ -31,6 +31,7 @@ from turnwire.server.session.effects import (
     Close,
     Effect,
     Hydrate,
+    ListTools,
     PausePass,
     Persist,
     Prepare,
@@ -40,6 +41,7 @@ from turnwire.server.session.effects import (
     RunTool,
     StartPass,
 )
+from turnwire.server.session.hosted import approvals, listings
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.session import Session
@@ -55,7 +57,7 @@ HOSTED = "hosted_"
 
 
 class Core:
-    """One session; functions whose names begin with `hosted_` are run by the server."""
+    """One session; functions and MCP servers whose names begin with `hosted_` are run by the server."""
 
     def __init__(self, *, manual: bool = False, store: dict[str, State] | None = None, **limits: Any) -> None:
         """Takes limits, whether preparation waits for `answer`, and what the store holds."""
@@ -82,8 +84,8 @@ class Core:
         self.prompts: dict[int, Prompt] = {}
         """Passes that an engine works on, by id."""
         self.engine_paused: set[int] = set()
-        self.tools: list[RunTool] = []
-        """Hosted tools that run."""
+        self.tools: list[RunTool | ListTools] = []
+        """Hosted tools that run, and servers whose tools are listed."""
         self.closed: Close | None = None
         self.pulling = True
         self._requests = itertools.count(1)
@@ -219,7 +221,7 @@ class Core:
                 self.engine_paused.add(pass_id)
             case ResumePass(pass_id=pass_id):
                 self.engine_paused.remove(pass_id)
-            case RunTool():
+            case RunTool() | ListTools():
                 self.tools.append(effect)
             case CancelTools(pass_id=pass_id):
                 self.tools = [tool for tool in self.tools if tool.pass_id != pass_id]
@@ -241,6 +243,8 @@ class Core:
             case Prepare():
                 names = (tool.function.name for tool in effect.tools.parsed().tools)
                 effect.tools.hosted = frozenset(name for name in names if name.startswith(HOSTED))
+                labels = (tool.mcp.server_label for tool in effect.tools.parsed().tools)
+                effect.tools.servers = tuple(label for label in labels if label.startswith(HOSTED))
                 try:
                     open_calls = pair(effect.open_calls, effect.items)
                     require_answered(open_calls)
@@ -249,7 +253,9 @@ class Core:
                     return
                 entries = self._entries(effect, Origin.INPUT)
                 turns = count_turns(effect.items)
-                session.prepared(self.now, effect.handle, Prepared(effect.settings.model, entries, open_calls, turns))
+                listed, answered = listings(effect.items, entries), approvals(effect.items)
+                ready = Prepared(effect.settings.model, entries, open_calls, turns, listed, answered)
+                session.prepared(self.now, effect.handle, ready)
 
     @staticmethod
     def _entries(effect: Prepare | PrepareAppend, origin: Origin) -> tuple[Entry, ...]:

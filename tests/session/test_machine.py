@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from turnwire.server.session.calls import CallKey
 from turnwire.server.session.chunks import (
     CallDelta,
     CallEnd,
@@ -27,7 +28,8 @@ from turnwire.server.session.chunks import (
     TextChunk,
 )
 from turnwire.server.session.context import Context
-from turnwire.server.session.effects import Hydrate, PrepareAppend, StartPass, ToolResult
+from turnwire.server.session.effects import Hydrate, ListTools, PrepareAppend, RunTool, StartPass, ToolResult
+from turnwire.server.session.hosted import Listed
 from turnwire.server.session.run import Run
 from turnwire.server.session.states import TRANSITIONS, Fact, Phase
 from turnwire.v1.error_pb2 import Error
@@ -128,7 +130,7 @@ class Machine:
         random = self.random
         whole: dict[str, Any] = {
             "model": "stepped",
-            "tools": {"tools": [tool("f"), tool("hosted_h")]},
+            "tools": {"tools": [tool("f"), tool("hosted_h"), *random.choice([[], [_SERVER], [_SERVER]])]},
             "hold": random.random() < 0.8,
             "generate": random.random() < 0.9,
             "verbosity": random.choice([0, 0, 0, 1, 2, 3, 4, 9]),
@@ -156,7 +158,7 @@ class Machine:
         state = self.core.session.find(previous)
         missing = sorted(state.transcript.open_calls) if state else []
         lane = state.lane if state and self.random.random() < 0.85 else self.random.choice(LANES)
-        items = [_output(key.family, key.id) for key in missing] or [_message()]
+        items = [self.answer_to(key) for key in missing] or [_message()]
         self.send_create({"previous_response_id": previous, "input": {"items": {"items": items}}}, lane)
 
     def repeat(self) -> None:
@@ -177,13 +179,19 @@ class Machine:
         run = self.random.choice(held)
         awaiting = run.awaiting()
         some = awaiting if self.random.random() < 0.6 else awaiting[:1]
-        items = [_output(key.family, key.id) for key in some]
+        items = [self.answer_to(key) for key in some]
         if self.random.random() < 0.2:
             items.append(_message())
         append: dict[str, Any] = {"response_id": run.id, "input": items}
         if self.random.random() < 0.5:
             append["append_index"] = len(run.appends) + len(run.inbox)
         self.core.send({"append": append})
+
+    def answer_to(self, key: CallKey) -> dict[str, Any]:
+        if key.family == "mcp_approval":
+            approve = self.random.random() < 0.7
+            return {"mcp_approval_response": {"approval_request_id": key.id, "approve": approve}}
+        return _output(key.family, key.id)
 
     def append_anything(self) -> None:
         items = [_output("function", f"call_{self.random.randint(1, 5)}")] * self.random.randint(0, 2)
@@ -247,7 +255,7 @@ class Machine:
             if random.random() < 0.3:
                 said.append(TextChunk(random.choice(list(Channel)), "y" * random.choice([0, 1, 10, 3_000])))
                 continue
-            name = random.choice(["f", "f", "hosted_h"])
+            name = random.choice(["f", "f", "hosted_h", "hosted_m__ask", "hosted_m__ask", "hosted_m__run"])
             kind = random.choice(list(CallKind)) if name == "f" else CallKind.FUNCTION
             said += [CallStart(name, kind, random.choice(["", "call_1", "call_2"])), CallDelta("{}")]
             if random.random() < 0.8:
@@ -279,9 +287,14 @@ class Machine:
     def finish_tool(self) -> None:
         if self.core.tools:
             run = self.core.tools.pop(self.random.randrange(len(self.core.tools)))
-            result = ToolResult("out", failed=self.random.random() < 0.3)
-            self.core.session.tool_finished(self.core.now, run.pass_id, run.call_id, result)
-            self.core.settle()
+            self.finish(run, failed=self.random.random() < 0.3)
+
+    def finish(self, work: RunTool | ListTools, *, failed: bool = False) -> None:
+        result: ToolResult | Listed = ToolResult("out", failed=failed)
+        if isinstance(work, ListTools):
+            result = Listed((), "broken") if failed else Listed(('{"name":"ask"}', '{"name":"run"}'))
+        self.core.session.tool_finished(self.core.now, work.pass_id, work.call_id, result)
+        self.core.settle()
 
     def advance(self) -> None:
         self.core.advance(self.random.choice([0.0, 0.1, 0.1, 1.0, 4.0, 6.0, 6.0, 20.0, 70.0, 301.0]))
@@ -384,9 +397,7 @@ class Machine:
             if core.todo:
                 core.answer()
             elif core.tools:
-                run = core.tools.pop()
-                core.session.tool_finished(core.now, run.pass_id, run.call_id, ToolResult("out"))
-                core.settle()
+                self.finish(core.tools.pop())
             else:
                 core.finish()
         context = self.context
@@ -414,6 +425,10 @@ class Machine:
         forgotten = self.context.limits.request_memory < 10
         for request_id in self.bodies:
             assert outcomes[request_id] == 1 or (forgotten and outcomes[request_id] > 1), request_id
+
+
+_SERVER: Final = {"mcp": {"server_label": "hosted_m", "require_approval": '{"never":{"tool_names":["run"]}}'}}
+"""A server with a tool `ask`, which needs approval, and a tool `run`, which does not."""
 
 
 def _output(family: str, call_id: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from turnwire.server.session.effects import (
     Close,
     Effect,
     Hydrate,
+    ListTools,
     PassEnded,
     PausePass,
     Persist,
@@ -31,13 +32,14 @@ from turnwire.server.session.effects import (
     StartPass,
     ToolResult,
 )
+from turnwire.server.session.hosted import Listed
 from turnwire.server.session.session import Session
 from turnwire.server.store.memory import MemoryStore
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.errors import RequestError, lookup
 from turnwire.v1.ids import IdSource
 
-from .hosted import Call, CommandedTools
+from .hosted import Call, CommandedTools, call_name, listing_name
 from .inbox import Doorbell, Inbox
 from .transcript import Transcript
 
@@ -127,7 +129,7 @@ class CoreDriver:
             seat.session.go_away(self.now, reason, grace, 0.0)
         await self.settle()
 
-    async def finish_tool(self, call: Call, result: ToolResult) -> None:
+    async def finish_tool(self, call: Call, result: ToolResult | Listed) -> None:
         """Ends a call of a hosted tool."""
         call.result.set_result(result)
         for seat in self._seats.values():
@@ -210,7 +212,10 @@ class CoreDriver:
             case ResumePass(pass_id=pass_id):
                 seat.generations[pass_id].resume()
             case RunTool():
-                call = self.tools.begin(effect.name, effect.arguments)
+                call = self.tools.begin(call_name(effect.target), effect.arguments)
+                seat.tools.setdefault(effect.pass_id, []).append((effect.call_id, call))
+            case ListTools():
+                call = self.tools.begin(listing_name(effect.label), "")
                 seat.tools.setdefault(effect.pass_id, []).append((effect.call_id, call))
             case CancelTools(pass_id=pass_id):
                 for _, call in seat.tools.pop(pass_id, ()):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.session.effects import ToolResult
+from turnwire.server.session.hosted import Listed
 from turnwire.server.session.session import Session
 from turnwire.server.store.memory import MemoryStore
 from turnwire.v1.client_event_pb2 import ConnectRequest
@@ -45,7 +46,7 @@ class Driver(Protocol):
         """Asks all clients to leave."""
         ...
 
-    async def finish_tool(self, call: Call, result: ToolResult) -> None:
+    async def finish_tool(self, call: Call, result: ToolResult | Listed) -> None:
         """Ends a call of a hosted tool."""
         ...
 

@@ -18,6 +18,7 @@ from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.runtime.services import Services, Unobserved
 from turnwire.server.session.effects import ToolResult
+from turnwire.server.session.hosted import Listed
 from turnwire.server.session.session import Session
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.testing import ManualClock, fixed_size
@@ -160,7 +161,7 @@ class GrpcDriver:
         """Asks all clients to leave."""
         self._server.servicer.go_away(reason, grace, 0.0)
 
-    async def finish_tool(self, call: Call, result: ToolResult) -> None:
+    async def finish_tool(self, call: Call, result: ToolResult | Listed) -> None:
         """Ends a call of a hosted tool."""
         call.result.set_result(result)
 

@@ -5,6 +5,7 @@ Above: the tests. Below: the driver.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ from turnwire.server.session.chunks import (
     TextChunk,
 )
 from turnwire.server.session.effects import ToolResult
+from turnwire.server.session.hosted import Listed
 from turnwire.v1.client_event_pb2 import ConnectRequest
 
 from .driver import Driver
@@ -144,7 +146,7 @@ class Player:
     async def _tool(self, step: Step, inbox: Inbox) -> None:
         wanted = self._names.fill(step.value)
         call = self._driver.tools.running(wanted["name"], wanted.get("arguments"))
-        await self._driver.finish_tool(call, ToolResult(wanted["output"], wanted.get("failed", False)))
+        await self._driver.finish_tool(call, _outcome(wanted))
         await self._driver.settle()
 
     # Expectations
@@ -278,6 +280,12 @@ class Player:
         for name, expected in step.value.items():
             actual = getattr(gauges, name)
             assert actual == expected, f"{name} is {actual}, not {expected}"
+
+
+def _outcome(wanted: dict[str, Any]) -> ToolResult | Listed:
+    if "tools" in wanted or "error" in wanted:
+        return Listed(tuple(json.dumps(tool) for tool in wanted.get("tools", ())), wanted.get("error", ""))
+    return ToolResult(wanted["output"], wanted.get("failed", False), results=json.dumps(wanted.get("results", [])))
 
 
 def _chunks(kind: str, value: Any) -> list[Chunk]:

@@ -17,6 +17,7 @@ from turnwire.server.policy.settings_checks import check_settings
 from turnwire.server.policy.tool_checks import HostedCatalogue, NothingHosted, ToolChecks
 from turnwire.server.session.calls import pair, require_answered
 from turnwire.server.session.effects import Prepare, Prepared
+from turnwire.server.session.hosted import approvals, listings
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.transcript import Entry, Origin, count_turns, item_text
 from turnwire.v1.errors import reject
@@ -80,7 +81,14 @@ class Preparer:
         open_calls = pair(request.open_calls, request.items)
         require_answered(open_calls)
         entries = self._entries(request.items, Origin.INPUT)
-        return Prepared(model, entries, open_calls, count_turns(request.items))
+        return Prepared(
+            model,
+            entries,
+            open_calls,
+            count_turns(request.items),
+            listings(request.items, entries),
+            approvals(request.items),
+        )
 
     def prepare_append(self, items: Sequence[Item]) -> tuple[Entry, ...]:
         """Checks the items of an append and makes them ready; which calls they answer is checked by the core.

@@ -48,6 +48,10 @@ class HostedCatalogue(Protocol):
         """
         ...
 
+    def hosted_servers(self, tools: ToolSet) -> tuple[str, ...]:
+        """Returns the labels of the MCP servers among the tools, whose tools the server lists and calls."""
+        ...
+
 
 class NothingHosted:
     """The catalogue of a server that leaves every tool to its clients."""
@@ -56,6 +60,11 @@ class NothingHosted:
         """Returns no name."""
         del tools
         return frozenset()
+
+    def hosted_servers(self, tools: ToolSet) -> tuple[str, ...]:
+        """Returns no label."""
+        del tools
+        return ()
 
 
 class ToolChecks:
@@ -83,6 +92,7 @@ class ToolChecks:
         check_wellformed(parsed, "tools")
         # In this order: whoever sees the set as checked may use the names.
         tools.hosted = self._catalogue.hosted_names(parsed)
+        tools.servers = self._catalogue.hosted_servers(parsed)
         tools.checked = True
 
     def _check_all(self, tools: Sequence[Tool], path: str, budget: _Budget) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Final
 
 from turnwire.server.engine.port import Generation
@@ -22,6 +23,7 @@ from turnwire.server.session.effects import (
     Close,
     Effect,
     Hydrate,
+    ListTools,
     PassEnded,
     PausePass,
     Persist,
@@ -34,6 +36,7 @@ from turnwire.server.session.effects import (
     StartPass,
     ToolResult,
 )
+from turnwire.server.session.hosted import Listed
 from turnwire.server.session.session import Session
 from turnwire.v1 import ids
 from turnwire.v1.client_event_pb2 import ConnectRequest
@@ -305,7 +308,9 @@ class SessionRunner:
                 if generation is not None:
                     generation.resume()
             case RunTool():
-                self._run_tool(effect)
+                self._host(effect.pass_id, self._tool(effect))
+            case ListTools():
+                self._host(effect.pass_id, self._list(effect))
             case CancelTools(pass_id=pass_id):
                 for task in self._tools.pop(pass_id, ()):
                     task.cancel()
@@ -407,28 +412,38 @@ class SessionRunner:
         self.session.hydrated(self.services.clock.now(), effect.handle, state)
         self.settle()
 
-    def _run_tool(self, effect: RunTool) -> None:
-        task = self._spawn(self._tool(effect))
-        tasks = self._tools.setdefault(effect.pass_id, set())
+    def _host(self, pass_id: int, work: Coroutine[None, None, None]) -> None:
+        task = self._spawn(work)
+        tasks = self._tools.setdefault(pass_id, set())
         tasks.add(task)
 
         def forget(done: asyncio.Task[None]) -> None:
             tasks.discard(done)
-            if not tasks and self._tools.get(effect.pass_id) is tasks:
-                del self._tools[effect.pass_id]
+            if not tasks and self._tools.get(pass_id) is tasks:
+                del self._tools[pass_id]
 
         task.add_done_callback(forget)
 
     async def _tool(self, effect: RunTool) -> None:
         try:
-            result = await self.services.tools.run(effect.name, effect.arguments, effect.tools.parsed())
+            tools = effect.tools.parsed()
+            result = await self.services.tools.run(effect.target, effect.arguments, tools, self.session.principal)
         except Exception:
             _log.exception("hosted tool %s failed", effect.name)
             result = ToolResult(f"The tool '{effect.name}' failed.", failed=True)
         if result.tokens == 0:
-            tokens = self.services.count_tokens(result.output)
-            result = ToolResult(result.output, result.failed, result.server_label, tokens)
+            result = replace(result, tokens=self.services.count_tokens(result.output))
         self.session.tool_finished(self.services.clock.now(), effect.pass_id, effect.call_id, result)
+        self.settle()
+
+    async def _list(self, effect: ListTools) -> None:
+        try:
+            tools = effect.tools.parsed()
+            listed = await self.services.tools.list_tools(effect.label, tools, self.session.principal)
+        except Exception:
+            _log.exception("the tools of MCP server %s could not be listed", effect.label)
+            listed = Listed((), "The server's tools could not be listed.")
+        self.session.tool_finished(self.services.clock.now(), effect.pass_id, effect.call_id, listed)
         self.settle()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -10,6 +10,7 @@ from turnwire.server.session.calls import CallKey, answered_by, no_call_found
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import PrepareAppend
 from turnwire.server.session.endings import Endings
+from turnwire.server.session.hosted import approvals
 from turnwire.server.session.passes import Passes
 from turnwire.server.session.run import Appending, Run
 from turnwire.server.session.settings import input_items
@@ -174,11 +175,12 @@ class Appends:
         """Takes outputs at a pause; the checkpoint moves with every append, so that nothing accepted is lost."""
         missing = _unanswered(appending, run.transcript.open_calls)
         run.appends.append(appending.digest)
+        run.approvals += approvals(appending.request.append.input)
         run.transcript = run.transcript.extend(entries, frozenset(missing))
         run.output.extend(entries)
         self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
         self._confirm(run, appending, index)
-        # Approvals may stay open; everything else that was called must be answered.
+        # Everything that was called must be answered; only approvals of earlier passes may stay open.
         if run.awaiting():
             return
         run.read_steers()
@@ -186,8 +188,7 @@ class Appends:
         clocks.begun = self._context.now
         clocks.client_wait = clocks.begun - (clocks.paused if clocks.paused is not None else clocks.begun)
         run.set_deadline("hold", None)
-        run.move(Fact.ANSWERED, Phase.SAMPLING)
-        self._passes.begin(run)
+        self._passes.go_on(run, Fact.ANSWERED)
 
     def _answer_early(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs before the pause: tools may start as soon as their own arguments are complete."""
@@ -195,6 +196,7 @@ class Appends:
         run.appends.append(appending.digest)
         run.answered.update(key for key in run.pass_calls if key not in missing)
         run.early.extend(entries)
+        run.early_approvals += approvals(appending.request.append.input)
         self._confirm(run, appending, index)
 
     def _confirm(self, run: Run, appending: Appending, index: int, *, duplicate: bool = False) -> None:

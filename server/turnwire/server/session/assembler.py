@@ -68,7 +68,7 @@ class Listener(Protocol):
     """Who hears of finished items and calls."""
 
     def new_item_id(self, kind: str) -> str:
-        """Returns a fresh id for an item of a kind: message, reasoning, function, custom or hosted."""
+        """Returns a fresh id for an item of a kind: message, reasoning, function or custom."""
         ...
 
     def new_call_id(self, wished: str) -> str:

@@ -190,6 +190,8 @@ class Creates:
         if parent is not None:
             run.transcript = parent.transcript
             run.context_tokens = parent.context_tokens
+            run.listings = dict(parent.listings)
+            run.approvals = parent.approvals
         size = create.input.ByteSize()
         if run.transcript.bytes + size > context.limits.max_state_bytes:
             limit = context.limits.max_state_bytes
@@ -232,13 +234,16 @@ class Creates:
         self._drop_request(run)
         run.model = ready.model
         run.input = ready.entries
+        run.listings.update((listing.label, listing) for listing in ready.listings)
+        run.unlisted = tuple(label for label in run.tools.servers if label not in run.listings)
+        run.approvals += ready.approvals
+        self._passes.offer(run)
         run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns)
         run.parent = None
         run.before = run.transcript
         self._endings.created(run)
         if run.generate:
-            run.move(Fact.PREPARED, Phase.SAMPLING)
-            self._passes.begin(run)
+            self._passes.go_on(run, Fact.PREPARED)
             return
         run.tally.input = run.transcript.tokens
         run.pass_tally.input = run.transcript.tokens

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwire.server.session.calls import CallKey
+from turnwire.server.session.hosted import Approval, Listing, Target
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import Tools
@@ -85,13 +86,28 @@ class RunTool:
     pass_id: int
     call_id: str
     name: str
+    """As the model called it."""
     arguments: str
     tools: Tools
+    """The declared tools, for their settings."""
+    target: Target
+    """What the name stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListTools:
+    """List the tools of an MCP server; answer with `Session.tool_finished`."""
+
+    pass_id: int
+    call_id: str
+    label: str
+    tools: Tools
+    """The declared tools, the server among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelTools:
-    """Stop the hosted tools of a pass."""
+    """Stop the hosted tools and listings of a pass."""
 
     pass_id: int
 
@@ -159,6 +175,10 @@ class Prepared:
     """Calls open after the new items; none that must be answered."""
     turns: int
     """Model turns that the new items replay."""
+    listings: tuple[Listing, ...] = ()
+    """Tools of MCP servers that the new items replay."""
+    approvals: tuple[Approval, ...] = ()
+    """Answers to approval requests that have to be acted upon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +188,10 @@ class ToolResult:
     output: str
     """What the model is told."""
     failed: bool = False
-    server_label: str = "turnwire"
-    """Who ran it, for the item."""
     tokens: int = 0
     """Size of the output as the model will read it."""
+    results: str = ""
+    """Of a web search: what was found, a JSON list of objects with title, url and snippet."""
 
 
 Effect = (
@@ -183,6 +203,7 @@ Effect = (
     | PausePass
     | ResumePass
     | RunTool
+    | ListTools
     | CancelTools
     | Persist
     | Refused

@@ -15,6 +15,7 @@ from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import PassEnded, Persist, ResponseEnded
 from turnwire.server.session.limits import seconds
 from turnwire.server.session.run import Run, Tally
+from turnwire.server.session.stage_times import measure, total
 from turnwire.server.session.state import State, full_response
 from turnwire.server.session.token_data import token_output
 from turnwire.server.session.transcript import Origin
@@ -131,6 +132,8 @@ class Endings:
             usage=run.tally.to_proto(),
             context_tokens=run.context_tokens,
             incomplete=incomplete,
+            listings=run.listings,
+            approvals=run.approvals,
         )
         context.retention.list(state)
         self._persist(state, run.settings)
@@ -265,11 +268,14 @@ class Endings:
         )
 
     def _done(self, run: Run, reason: DoneReason.ValueType) -> ResponseDone:
+        since = Tally()
+        since.add(run.carried_tally)
+        since.add(run.pass_tally)
         return ResponseDone(
             reason=reason,
-            pass_usage=run.pass_tally.to_proto(),
+            pass_usage=since.to_proto(),
             usage=run.tally.to_proto(),
-            times=self._times(run),
+            times=total(run.carried_times, self._times(run)),
             passes=run.passes,
         )
 
@@ -281,6 +287,8 @@ class Endings:
         if run.unreported and run.settings.token_output.in_done:
             done.token_output.CopyFrom(token_output(run.unreported))
         run.unreported.clear()
+        run.carried_times = StageTimes()
+        run.carried_tally = Tally()
         context.outbox.event(run.queue, ServerEvent(done=done), done.ByteSize())
 
     def _add_output(self, run: Run, done: ResponseDone) -> None:
@@ -305,23 +313,14 @@ class Endings:
             self._context.outbox.event(run.queue, event, len(entry.data))
 
     def _times(self, run: Run) -> StageTimes:
-        clocks = run.clocks
-        now = self._context.now
-        times = StageTimes(
-            queued=clocks.queued if run.passes <= 1 else 0.0,
-            pre_inference=(clocks.started if clocks.started is not None else now) - clocks.begun,
-            hosted_tools=clocks.hosted,
-            client_wait=clocks.client_wait,
-            stalled=clocks.stalled,
-        )
-        if clocks.started is not None:
-            stopped = clocks.stopped if clocks.stopped is not None else now
-            times.inference = max(0.0, stopped - clocks.started - clocks.stalled)
-            if clocks.first_token is not None:
-                times.first_token = clocks.first_token - clocks.started
-            if clocks.stopped is not None:
-                times.post_inference = max(0.0, now - clocks.stopped - clocks.hosted)
-        return times
+        return measure(run.clocks, self._context.now, first_pass=run.passes <= 1)
+
+    def go_on(self, run: Run) -> None:
+        """Keeps what a pass cost that ends without a `done`, for the one that comes."""
+        run.carried_times = total(run.carried_times, self._times(run))
+        run.carried_tally.add(run.pass_tally)
+        run.pass_tally = Tally()
+        self.report_pass(run)
 
     def report_pass(self, run: Run) -> None:
         """Reports where the time of the pass went."""

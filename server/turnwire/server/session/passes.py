@@ -2,7 +2,8 @@
 
 A pass ends in one of four ways: nothing is called (the response completes), hosted tools are called (they run, then the
 next pass begins), client tools are called (the response pauses if it is held, else completes), or the output was cut.
-Hosted tools run from the moment their arguments are complete, and are reported before the pause.
+Hosted tools run from the moment their arguments are complete, and are reported before the pause. A pass may have a
+prelude: tools of MCP servers that have to be listed first, and calls that the user was asked about.
 """
 
 from __future__ import annotations
@@ -15,39 +16,40 @@ from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishR
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import (
     AbortPass,
-    CancelTools,
     PausePass,
     ResumePass,
-    RunTool,
     StartPass,
     ToolResult,
 )
 from turnwire.server.session.endings import Endings
+from turnwire.server.session.hosted import Listed
+from turnwire.server.session.hosting import Hosting
+from turnwire.server.session.offers import offer, offered_settings
 from turnwire.server.session.prompt import Prompt
-from turnwire.server.session.run import HostedCall, Run, Tally
+from turnwire.server.session.run import Run, Tally
 from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry, Origin
 from turnwire.v1 import ids
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import ERRORS, make_error
-from turnwire.v1.item_pb2 import Item, ItemStatus, McpCall
+from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails
-from turnwire.v1.server_event_pb2 import ItemProgress, McpCallArgumentsDelta, McpCallArgumentsDone, ServerEvent
 
 _ID_PREFIXES = {
     "message": ids.MESSAGE,
     "reasoning": ids.REASONING,
     "function": ids.FUNCTION_CALL,
     "custom": ids.CUSTOM_CALL,
-    "hosted": ids.HOSTED_CALL,
 }
+_HOSTED = frozenset({"mcp_call", "mcp_list_tools", "web_search_call"})
 
 
 class _RunListener:
     """Files what a run's assembler finishes."""
 
-    def __init__(self, context: Context, run: Run) -> None:
+    def __init__(self, context: Context, hosting: Hosting, run: Run) -> None:
         self._context = context
+        self._hosting = hosting
         self._run = run
 
     def new_item_id(self, kind: str) -> str:
@@ -64,7 +66,7 @@ class _RunListener:
 
     def item_done(self, item: Item, data: bytes, tokens: int) -> None:
         run = self._run
-        origin = Origin.HOSTED if item.WhichOneof("kind") == "mcp_call" else Origin.MODEL
+        origin = Origin.HOSTED if item.WhichOneof("kind") in _HOSTED else Origin.MODEL
         entry = Entry(data, origin, tokens)
         run.pass_entries.append(entry)
         run.output.append(entry)
@@ -73,18 +75,10 @@ class _RunListener:
             run.pass_calls.append(call)
 
     def hosted_call(self, call_id: str, name: str, arguments: str, tokens: int) -> None:
-        run = self._run
-        call = HostedCall(call_id, self.new_item_id("hosted"), name, arguments, tokens)
-        run.hosted[call_id] = call
-        run.hosted_count += 1
-        if run.settings.HasField("max_tool_calls") and run.hosted_count > run.settings.max_tool_calls:
-            limit = run.settings.max_tool_calls
-            call.result = ToolResult(f"The limit of {limit} tool calls was reached; answer without it.", failed=True)
-            return
-        self._context.effects.append(RunTool(run.pass_id, call_id, name, arguments, run.tools))
+        self._hosting.call(self._run, call_id, name, arguments, tokens)
 
     def is_hosted(self, name: str) -> bool:
-        return name in self._run.tools.hosted
+        return name in self._run.offered.hosted
 
 
 class Passes:
@@ -94,11 +88,33 @@ class Passes:
         """Takes what the session shares and who ends responses."""
         self._context = context
         self._endings = endings
+        self._hosting = Hosting(context)
+        self._hosting.on_finished = self._hosted_finished
         self.on_pause: Callable[[Run], None] = lambda run: None
         """Hears of a response that paused; its lane may have a create waiting that continues from it."""
 
-    def begin(self, run: Run) -> None:
+    def offer(self, run: Run) -> None:
+        """Brings what the model is offered in line with the tools that are listed."""
+        run.offered = offer(run.tools, run.listings, self._context.config.tool_sets)
+        run.offered_settings = offered_settings(run.settings, run.offered)
+
+    def go_on(self, run: Run, fact: Fact) -> None:
+        """Moves a response to its next pass, or to the prelude that the pass needs, and begins it."""
+        if run.unlisted or run.approvals:
+            run.move(fact, Phase.TOOLS)
+            self._enter(run)
+            self._hosting.begin_prelude(run)
+        else:
+            run.move(fact, Phase.SAMPLING)
+            self._begin(run)
+
+    def _begin(self, run: Run) -> None:
         """Begins the next pass of a response in phase SAMPLING."""
+        self._enter(run)
+        self._start(run)
+
+    def _enter(self, run: Run) -> None:
+        """Makes a response ready for the next pass or its prelude."""
         context = self._context
         run.pass_id = next(context.pass_ids)
         context.by_pass[run.pass_id] = run
@@ -113,10 +129,13 @@ class Passes:
         clocks.stalled = 0.0
         if run.assembler is None:
             run.assembler = Assembler(
-                context.outbox, run.queue, run.verbosity, context.max_event_bytes, _RunListener(context, run)
+                context.outbox,
+                run.queue,
+                run.verbosity,
+                context.max_event_bytes,
+                _RunListener(context, self._hosting, run),
             )
         run.assembler.output_index = len(run.output)
-        self._start(run)
 
     def _start(self, run: Run) -> None:
         context = self._context
@@ -127,8 +146,8 @@ class Passes:
             pass_id=run.pass_id,
             response_id=run.id,
             model=run.model,
-            settings=run.settings,
-            tools=run.tools,
+            settings=run.offered_settings,
+            tools=run.offered,
             transcript=run.transcript,
             turn=run.transcript.turns,
             input_tokens=run.transcript.tokens,
@@ -216,7 +235,7 @@ class Passes:
             run.unreported.append(outcome.record)
         run.context_tokens = tally.input + tally.output
         if not whole:
-            self._drop_tools(run)
+            self._hosting.drop(run)
             reason = "max_output_tokens" if outcome.reason is FinishReason.LENGTH else "content_filter"
             self._commit_pass(run)
             run.move(Fact.STOPPED, Phase.ENDED)
@@ -224,51 +243,37 @@ class Passes:
             return
         if run.hosted:
             run.move(Fact.STOPPED, Phase.TOOLS)
-            self._flush_hosted(run)
+            self._hosting.flush(run)
         else:
             self._settle(run, Fact.STOPPED)
 
-    def tool_finished(self, pass_id: int, call_id: str, result: ToolResult) -> None:
-        """Takes the outcome of a hosted tool; of a dead pass it is dropped."""
-        run = self._context.by_pass.get(pass_id)
-        if run is None:
-            return
-        call = run.hosted.get(call_id)
-        if call is None or call.result is not None:
-            return
-        call.result = result
-        if run.phase is Phase.TOOLS:
-            self._flush_hosted(run)
+    def tool_finished(self, pass_id: int, call_id: str, result: ToolResult | Listed) -> None:
+        """Takes the outcome of a hosted tool, or a listing; of a dead pass it is dropped."""
+        self._hosting.finished(pass_id, call_id, result)
 
-    def _flush_hosted(self, run: Run) -> None:
-        """Reports hosted calls in the order they were made, as far as their tools have finished."""
-        assembler = run.assembler
-        assert assembler is not None
-        for call in list(run.hosted.values()):
-            index = assembler.output_index
-            if not call.announced:
-                call.announced = True
-                assembler.announce(_hosted_item(call, ItemStatus.ITEM_STATUS_IN_PROGRESS, arguments=""))
-                delta = McpCallArgumentsDelta(output_index=index, delta=call.arguments)
-                assembler.emit_full(ServerEvent(mcp_call_arguments_delta=delta))
-                done = McpCallArgumentsDone(output_index=index, arguments=call.arguments)
-                assembler.emit_full(ServerEvent(mcp_call_arguments_done=done))
-                assembler.emit_progress(ServerEvent(mcp_call_in_progress=ItemProgress(output_index=index)))
-            if call.result is None:
-                return
-            progress = ItemProgress(output_index=index)
-            if call.result.failed:
-                assembler.emit_progress(ServerEvent(mcp_call_failed=progress))
-                status = ItemStatus.ITEM_STATUS_FAILED
-            else:
-                assembler.emit_progress(ServerEvent(mcp_call_completed=progress))
-                status = ItemStatus.ITEM_STATUS_COMPLETED
-            assembler.deliver(_hosted_item(call, status), call.tokens + call.result.tokens)
-            del run.hosted[call.call_id]
+    def _hosted_finished(self, run: Run) -> None:
+        if run.prelude:
+            self._prelude_finished(run)
+            return
         clocks = run.clocks
         assert clocks.stopped is not None
         clocks.hosted = self._context.now - clocks.stopped
         self._settle(run, Fact.TOOLS_FINISHED, tools_ran=True)
+
+    def _prelude_finished(self, run: Run) -> None:
+        """Goes on to the pass that listings and answered calls preceded."""
+        context = self._context
+        run.prelude = False
+        del context.by_pass[run.pass_id]
+        run.transcript = run.transcript.extend(run.pass_entries, run.transcript.open_calls)
+        run.pass_entries.clear()
+        run.unlisted = ()
+        self.offer(run)
+        if context.retention.find(run.id) is not None:
+            # What was approved at a pause has happened, and must not happen again after a failure of the next pass.
+            self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
+        run.move(Fact.TOOLS_FINISHED, Phase.SAMPLING)
+        self._begin(run)
 
     def _settle(self, run: Run, fact: Fact, *, tools_ran: bool = False) -> None:
         """Decides what follows a pass whose hosted tools have finished."""
@@ -276,11 +281,10 @@ class Passes:
         called = bool(run.pass_calls)
         if (called and not missing) or (tools_ran and not called):
             self._commit_pass(run)
-            run.move(fact, Phase.SAMPLING)
-            self._endings.report_pass(run)
+            self._endings.go_on(run)
             run.clocks.begun = self._context.now
             run.clocks.client_wait = 0.0
-            self.begin(run)
+            self.go_on(run, fact)
         elif missing and run.hold and not self._context.half_closed:
             self._commit_pass(run)
             run.move(fact, Phase.PAUSED)
@@ -298,6 +302,8 @@ class Passes:
         run.output.extend(run.early)
         run.pass_entries.clear()
         run.early.clear()
+        run.approvals += run.early_approvals
+        run.early_approvals = ()
         run.transcript = run.transcript.extend(entries, still_open, turns=1, record=run.record)
         self._context.by_pass.pop(run.pass_id, None)
 
@@ -318,33 +324,14 @@ class Passes:
             run.pass_live = False
             context.effects.append(AbortPass(run.pass_id))
         self._end_stall(run)
-        self._drop_tools(run)
+        self._hosting.drop(run)
         void = run.awaiting()
         lost = len(run.pass_entries)
         if lost:
             del run.output[len(run.output) - lost :]
         run.pass_entries.clear()
         run.early.clear()
+        run.early_approvals = ()
         if run.phase is not Phase.PAUSED:
             run.pass_calls.clear()
         return void
-
-    def _drop_tools(self, run: Run) -> None:
-        if any(call.result is None for call in run.hosted.values()):
-            self._context.effects.append(CancelTools(run.pass_id))
-        run.hosted.clear()
-
-
-def _hosted_item(call: HostedCall, status: ItemStatus.ValueType, *, arguments: str | None = None) -> Item:
-    result = call.result
-    return Item(
-        mcp_call=McpCall(
-            id=call.item_id,
-            server_label=result.server_label if result else "turnwire",
-            name=call.name,
-            arguments=call.arguments if arguments is None else arguments,
-            output=result.output if result and not result.failed else None,
-            error=result.output if result and result.failed else None,
-            status=status,
-        )
-    )

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from turnwire.server.session.calls import CallKey, to_answer
+from turnwire.server.session.calls import FAMILIES, CallKey
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import ToolResult
+from turnwire.server.session.hosted import Approval, Listed, Listing, Target
 from turnwire.server.session.outbox import Queue
 from turnwire.server.session.states import Fact, Phase, advance
 from turnwire.server.session.toolsets import NO_TOOLS, Tools
 from turnwire.server.session.transcript import EMPTY, Entry, Transcript
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.response_pb2 import ResponseCreate, Verbosity
-from turnwire.v1.usage_pb2 import InputTokensDetails, OutputTokensDetails, Usage
+from turnwire.v1.usage_pb2 import InputTokensDetails, OutputTokensDetails, StageTimes, Usage
 
 if TYPE_CHECKING:
     from turnwire.server.session.assembler import Assembler
     from turnwire.server.session.state import State
 
 
+class Job(enum.Enum):
+    """What is done about a hosted call."""
+
+    RUN = "run"
+    """Its tool is run."""
+    ASK = "ask"
+    """The user is asked whether it may run."""
+    LIST = "list"
+    """The tools of its server are listed; the model did not call anything."""
+
+
 @dataclass(slots=True)
 class HostedCall:
-    """A call of a hosted tool within a pass."""
+    """A call of a hosted tool within a pass, or a listing before one."""
 
     call_id: str
     item_id: str
-    name: str
-    arguments: str
-    tokens: int
+    job: Job
+    target: Target
+    arguments: str = ""
+    tokens: int = 0
+    approval_request_id: str = ""
+    """The request that let it run."""
     announced: bool = False
-    result: ToolResult | None = None
+    result: ToolResult | Listed | None = None
 
 
 @dataclass(slots=True)
@@ -119,6 +135,19 @@ class Run:
     settings_data: bytes = b""
     """The settings serialized, once for all checkpoints."""
     tools: Tools = NO_TOOLS
+    """As declared."""
+    offered: Tools = NO_TOOLS
+    """What the model is offered of them."""
+    offered_settings: ResponseCreate = field(default_factory=ResponseCreate)
+    """The settings, with a tool choice that names what is offered."""
+    listings: dict[str, Listing] = field(default_factory=dict[str, Listing])
+    """Tools of MCP servers as they stand in the chain, by label; replaced, never changed, since states share it."""
+    unlisted: tuple[str, ...] = ()
+    """MCP servers whose tools have to be listed before the next pass."""
+    approvals: tuple[Approval, ...] = ()
+    """The user's answers that have to be acted upon before the next pass."""
+    early_approvals: tuple[Approval, ...] = ()
+    """Those among `early`."""
     model: str = ""
     transcript: Transcript = EMPTY
     """Everything that the next pass, or a continuation, starts from."""
@@ -141,6 +170,9 @@ class Run:
     appends: list[bytes] = field(default_factory=list[bytes])
     """Hashes of the accepted appends, by index."""
     hosted: dict[str, HostedCall] = field(default_factory=dict[str, HostedCall])
+    """Hosted calls that are not reported yet, in the order they were made."""
+    prelude: bool = False
+    """Whether hosted work is done before a pass, rather than after one."""
     hosted_count: int = 0
     assembler: Assembler | None = None
     pass_id: int = 0
@@ -158,6 +190,10 @@ class Run:
     """Seconds since 1970-01-01 UTC."""
     pass_tally: Tally = field(default_factory=Tally)
     """Of the pass that ended last."""
+    carried_tally: Tally = field(default_factory=Tally)
+    """Of the passes before it that ended without a `done`."""
+    carried_times: StageTimes = field(default_factory=StageTimes)
+    """Where their time went."""
     record: TokenRecord | None = None
     """The tokens of that pass, where its engine gave them."""
     unreported: list[TokenRecord] = field(default_factory=list[TokenRecord])
@@ -176,9 +212,13 @@ class Run:
         return [key for key in self.pass_calls if key not in self.answered]
 
     def in_order(self, open_calls: Iterable[CallKey]) -> list[CallKey]:
-        """Returns the calls that must be answered, in the order they were made as far as it is known."""
+        """Returns the calls that wait for the client, in the order they were made as far as it is known.
+
+        An approval that was asked for in the last pass is waited for like any call; older ones may stay open.
+        """
         order = {key: n for n, key in enumerate(self.pass_calls)}
-        return sorted(to_answer(open_calls), key=lambda key: (order.get(key, len(order)), key))
+        waits = [key for key in open_calls if FAMILIES[key.family].must_answer or key in order]
+        return sorted(waits, key=lambda key: (order.get(key, len(order)), key))
 
     def read_steers(self) -> None:
         """Moves what the client said at the pause behind the outputs it brought."""

@@ -20,6 +20,7 @@ from turnwire.server.session.creates import Creates
 from turnwire.server.session.effects import Close, Effect, Prepared, ToolResult
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.gauges import Gauges
+from turnwire.server.session.hosted import Listed
 from turnwire.server.session.lanes import Lanes
 from turnwire.server.session.limits import MAX_NAME, duration
 from turnwire.server.session.liveness import Liveness
@@ -249,8 +250,8 @@ class Session:
         self._passes.ended(pass_id, outcome)
         self._check_idle()
 
-    def tool_finished(self, now: float, pass_id: int, call_id: str, result: ToolResult) -> None:
-        """Takes the answer to `RunTool`."""
+    def tool_finished(self, now: float, pass_id: int, call_id: str, result: ToolResult | Listed) -> None:
+        """Takes the answer to `RunTool` or `ListTools`."""
         self._context.now = now
         self._passes.tool_finished(pass_id, call_id, result)
         self._check_idle()

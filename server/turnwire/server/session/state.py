@@ -6,9 +6,11 @@ a fork costs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import takewhile
 
+from turnwire.server.session.hosted import Approval, Listing
 from turnwire.server.session.toolsets import Tools
 from turnwire.server.session.transcript import Entry, Transcript
 from turnwire.v1.item_pb2 import Item
@@ -53,6 +55,10 @@ class State:
     """Tokens that the next prompt starts with."""
     error: ResponseError | None = None
     incomplete: IncompleteDetails | None = None
+    listings: Mapping[str, Listing] = field(default_factory=dict[str, Listing])
+    """Tools of MCP servers as they stand in the chain, by label."""
+    approvals: tuple[Approval, ...] = ()
+    """The user's answers that were not acted upon yet."""
 
     @property
     def output(self) -> list[Entry]:

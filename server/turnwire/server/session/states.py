@@ -1,8 +1,8 @@
 """The life of a response as a table; every change of phase goes through `advance`, which knows no other way.
 
 A response is *queued* until its lane is free, *preparing* while its parent is fetched and its request checked,
-*sampling* during a pass, in *tools* while hosted tools run, *paused* while a held response waits for the client, and
-*ended* once. One round of sampling, tools and pause may follow another any number of times.
+*sampling* during a pass, in *tools* while hosted tools run or are listed, *paused* while a held response waits for the
+client, and *ended* once. One round of sampling, tools and pause may follow another any number of times.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Fact], frozenset[Phase]]] = {
     (_P.PREPARING, _F.REFUSED): frozenset({_P.ENDED}),
     # A create that continues from a pause is checked while the pause lasts, which an append may end first.
     (_P.PREPARING, _F.OVERTAKEN): frozenset({_P.QUEUED}),
-    # A warm-up ends as soon as it is prepared.
-    (_P.PREPARING, _F.PREPARED): frozenset({_P.SAMPLING, _P.ENDED}),
+    # A warm-up ends as soon as it is prepared. Listings and calls that were approved precede the pass.
+    (_P.PREPARING, _F.PREPARED): frozenset({_P.TOOLS, _P.SAMPLING, _P.ENDED}),
     (_P.PREPARING, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.PREPARING, _F.TIMED_OUT): frozenset({_P.ENDED}),
     # The model stopped: hosted tools first, then the client's, else the end. When every output arrived in time the next
@@ -59,10 +59,11 @@ TRANSITIONS: Final[dict[tuple[Phase, Fact], frozenset[Phase]]] = {
     (_P.SAMPLING, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.SAMPLING, _F.FAILED): frozenset({_P.ENDED}),
     (_P.SAMPLING, _F.TIMED_OUT): frozenset({_P.ENDED}),
-    (_P.TOOLS, _F.TOOLS_FINISHED): frozenset({_P.PAUSED, _P.SAMPLING, _P.ENDED}),
+    # Calls that were approved while other tools ran are run in their turn.
+    (_P.TOOLS, _F.TOOLS_FINISHED): frozenset({_P.TOOLS, _P.PAUSED, _P.SAMPLING, _P.ENDED}),
     (_P.TOOLS, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.TOOLS, _F.TIMED_OUT): frozenset({_P.ENDED}),
-    (_P.PAUSED, _F.ANSWERED): frozenset({_P.SAMPLING}),
+    (_P.PAUSED, _F.ANSWERED): frozenset({_P.TOOLS, _P.SAMPLING}),
     (_P.PAUSED, _F.CONTINUED): frozenset({_P.ENDED}),
     (_P.PAUSED, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.PAUSED, _F.TIMED_OUT): frozenset({_P.ENDED}),

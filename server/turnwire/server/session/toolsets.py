@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from collections.abc import Mapping
 from typing import Final
 
+from turnwire.server.session.hosted import Target, own_target
 from turnwire.v1.tool_pb2 import ToolSet
 
 
 class Tools:
     """One set of tools; a value, compared by identity since equal sets are the same object."""
 
-    __slots__ = ("__weakref__", "_parsed", "checked", "data", "digest", "hosted")
+    __slots__ = ("__weakref__", "_parsed", "checked", "data", "digest", "hosted", "offers", "servers", "targets")
 
     def __init__(self, data: bytes, digest: bytes) -> None:
         """Takes the serialized ToolSet and its hash."""
@@ -24,7 +26,13 @@ class Tools:
         self.checked = False
         """True once policy found the definitions valid."""
         self.hosted: frozenset[str] = frozenset()
-        """Names of the tools that the server runs; set when checked."""
+        """Names of the functions that the server runs; set when checked."""
+        self.servers: tuple[str, ...] = ()
+        """Labels of the MCP servers whose tools have to be listed; set when checked."""
+        self.targets: Mapping[str, Target] = {}
+        """What the hosted functions stand for, where they are not the server's own."""
+        self.offers: dict[tuple[bytes, ...], Tools] = {}
+        """What the model was offered of this set, by the listings of its servers. A memo."""
         self._parsed: ToolSet | None = None
 
     def parsed(self) -> ToolSet:
@@ -32,6 +40,10 @@ class Tools:
         if self._parsed is None:
             self._parsed = ToolSet.FromString(self.data)
         return self._parsed
+
+    def target(self, name: str) -> Target:
+        """Returns what a hosted function stands for."""
+        return self.targets.get(name) or own_target(name)
 
 
 NO_TOOLS: Final = Tools(b"", b"")
@@ -57,3 +69,15 @@ class ToolSets:
         if known is None:
             known = self._sets[digest] = Tools(data, digest)
         return known
+
+    def offered(self, tools: ToolSet, targets: Mapping[str, Target]) -> Tools:
+        """Returns a set to be offered to the model: checked, with what its hosted functions stand for.
+
+        It is not interned, since equal sets may stand for different things; whoever makes it keeps it.
+        """
+        data = tools.SerializeToString(deterministic=True)
+        made = Tools(data, hashlib.blake2b(data, digest_size=16).digest() if data else b"")
+        made.checked = True
+        made.hosted = frozenset(targets)
+        made.targets = targets
+        return made
