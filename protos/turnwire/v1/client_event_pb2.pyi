@@ -49,7 +49,8 @@ class ConnectRequest(_message.Message):
     CLOSE_FIELD_NUMBER: _builtins.int
     EXTRA_JSON_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Client-chosen, at most 128 printable ASCII characters, unique per session. A repeat with the same body is answered
+    """Client-chosen, at most 128 printable ASCII characters, unique per session; longer ones get
+    `string_above_max_length`. A repeat with the same body is answered
     by the first outcome, marked duplicate; with another body by `request_id_reused`. Empty means no idempotency.
     """
     lane: _builtins.str
@@ -273,7 +274,7 @@ class ResponseCancel(_message.Message):
     response_id: _builtins.str
     """The response. Empty names a request instead, or on JSON transports the running response of the lane."""
     target_request_id: _builtins.str
-    """The request, for a create that has not been answered by `created` yet."""
+    """The request, for a create that has not been answered by `created` yet. Known until its response is forgotten."""
     def __init__(
         self,
         *,

@@ -32,7 +32,9 @@ class _VerbosityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verbosity.V
     VERBOSITY_UNSPECIFIED: _Verbosity.ValueType  # 0
     """The session's choice; for a session, deltas."""
     VERBOSITY_FULL: _Verbosity.ValueType  # 1
-    """Every event of the public stream, including those that only repeat what deltas said."""
+    """Every event of the public stream, including those that only repeat what deltas said, except where such a repetition
+    would be larger than the client's max_event_bytes.
+    """
     VERBOSITY_DELTAS: _Verbosity.ValueType  # 2
     """Item boundaries and every delta; nothing that only repeats text, except the finished item."""
     VERBOSITY_ITEMS: _Verbosity.ValueType  # 3
@@ -46,7 +48,9 @@ class Verbosity(_Verbosity, metaclass=_VerbosityEnumTypeWrapper):
 VERBOSITY_UNSPECIFIED: Verbosity.ValueType  # 0
 """The session's choice; for a session, deltas."""
 VERBOSITY_FULL: Verbosity.ValueType  # 1
-"""Every event of the public stream, including those that only repeat what deltas said."""
+"""Every event of the public stream, including those that only repeat what deltas said, except where such a repetition
+would be larger than the client's max_event_bytes.
+"""
 VERBOSITY_DELTAS: Verbosity.ValueType  # 2
 """Item boundaries and every delta; nothing that only repeats text, except the finished item."""
 VERBOSITY_ITEMS: Verbosity.ValueType  # 3

@@ -578,7 +578,9 @@ class ResponseDone(_message.Message):
     """The request answered by such a repeat."""
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.Item]:
-        """The items since the last pause, at verbosity DONE; empty otherwise, since each came in its own event."""
+        """The items since the last pause, at verbosity DONE; empty otherwise, since each came in its own event. Where they would
+        make this event larger than the client's max_event_bytes, they go ahead of it in events of their own.
+        """
 
     @_builtins.property
     def awaiting_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -593,7 +595,7 @@ class ResponseDone(_message.Message):
     @_builtins.property
     def pass_usage(self) -> _usage_pb2.Usage:
         """Tokens since the previous `done`: of the pass that just ended, and of those before it that ended without a pause,
-        because every output had arrived in time or only hosted tools were called.
+        because every output had arrived in time or only hosted tools were called. Zero when no pass ended since then.
         """
 
     @_builtins.property
@@ -610,7 +612,7 @@ class ResponseDone(_message.Message):
 
     @_builtins.property
     def times(self) -> _usage_pb2.StageTimes:
-        """Where the time since the previous `done` went."""
+        """Where the time since the previous `done` went. Unset when no pass ended since then."""
 
     @_builtins.property
     def token_output(self) -> _response_pb2.TokenOutput:
@@ -618,7 +620,9 @@ class ResponseDone(_message.Message):
 
     @_builtins.property
     def response(self) -> _response_pb2.Response:
-        """The full response. JSON transports, and where `echo` asked for it."""
+        """The full response. JSON transports, and where `echo` asked for it and it fits into the client's max_event_bytes; else
+        GetResponse has it.
+        """
 
     def __init__(
         self,

@@ -399,7 +399,7 @@ Global___SessionClose: _TypeAlias = SessionClose  # noqa: Y015
 
 @_typing.final
 class RequestQueued(_message.Message):
-    """Says that a request waits for its lane. `created` follows."""
+    """Says that a request waits for its lane, or for room among the responses at work. `created` follows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -411,7 +411,7 @@ class RequestQueued(_message.Message):
     lane: _builtins.str
     """The lane."""
     position: _builtins.int
-    """Requests before it in the lane."""
+    """Requests before it in the lane; 0 when it waits for room only."""
     def __init__(
         self,
         *,
