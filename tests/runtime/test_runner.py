@@ -12,6 +12,7 @@ import pytest
 from turnwire.server.engine.port import Engine
 from turnwire.server.session.chunks import CallDelta, CallEnd, CallStart, Channel, TextChunk
 from turnwire.server.session.effects import Prepare, Prepared, ToolResult
+from turnwire.server.session.hosted import Listed, Target
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.tool_pb2 import ToolSet
@@ -143,7 +144,13 @@ class Tools:
     def hosted_names(self, tools: ToolSet) -> frozenset[str]:
         return frozenset({"h"})
 
-    async def run(self, name: str, arguments: str, tools: ToolSet) -> ToolResult:
+    def hosted_servers(self, tools: ToolSet) -> tuple[str, ...]:
+        return ()
+
+    async def list_tools(self, label: str, tools: ToolSet, principal: str) -> Listed:
+        raise NotImplementedError
+
+    async def run(self, target: Target, arguments: str, tools: ToolSet, principal: str) -> ToolResult:
         self.started.set()
         try:
             await self.go.wait()

@@ -1,4 +1,4 @@
-"""Runs one session: feeds facts to the core, carries out its effects, and hands out batches.
+"""Runs one session: feeds facts to the core, has its effects carried out, and hands out batches.
 
 Everything here runs on the event loop's thread, except the preparation of large requests. A door calls `receive` for
 every message and `next_batch` in a loop of its own; no other coordination is needed.
@@ -8,83 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Final
 
-from turnwire.server.engine.port import Generation
+from turnwire.server.runtime.carrier import Carrier
 from turnwire.server.runtime.clock import Timer
-from turnwire.server.runtime.services import FEATURES, THREAD_BYTES, Services
-from turnwire.server.session.chunks import CallEnd, Chunk, EngineFailure, Finish
+from turnwire.server.runtime.services import FEATURES, Services
 from turnwire.server.session.context import SessionConfig
-from turnwire.server.session.effects import (
-    AbortPass,
-    CancelTools,
-    Close,
-    Effect,
-    Hydrate,
-    ListTools,
-    PassEnded,
-    PausePass,
-    Persist,
-    Prepare,
-    PrepareAppend,
-    Refused,
-    ResponseEnded,
-    ResumePass,
-    RunTool,
-    StartPass,
-    ToolResult,
-)
-from turnwire.server.session.hosted import Listed
+from turnwire.server.session.effects import Close
 from turnwire.server.session.session import Session
 from turnwire.v1 import ids
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
-from turnwire.v1.errors import RequestError, make_error
+from turnwire.v1.errors import make_error
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 
 _log: Final = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 64 * 1024
-
-
-class _PassSink:
-    """Takes a pass's output from its engine."""
-
-    __slots__ = ("_last", "_pass_id", "_runner")
-
-    def __init__(self, runner: SessionRunner, pass_id: int) -> None:
-        self._runner = runner
-        self._pass_id = pass_id
-        self._last: float | None = None
-
-    def output(self, chunks: Sequence[Chunk]) -> None:
-        runner = self._runner
-        now = runner.services.clock.now()
-        if self._last is not None:
-            tokens = 0
-            for chunk in chunks:
-                if not isinstance(chunk, CallEnd):
-                    tokens += chunk.tokens
-            runner.services.observer.observe_gap(now - self._last, tokens)
-        self._last = now
-        try:
-            runner.session.engine_output(now, self._pass_id, chunks)
-            runner.settle()
-        except Exception:
-            runner.crashed()
-
-    def ended(self, outcome: Finish | EngineFailure) -> None:
-        runner = self._runner
-        runner.forget_pass(self._pass_id)
-        if isinstance(outcome, EngineFailure):
-            runner.services.observer.engine_error(outcome.code)
-        try:
-            runner.session.engine_ended(runner.services.clock.now(), self._pass_id, outcome)
-            runner.settle()
-        except Exception:
-            runner.crashed()
 
 
 class SessionRunner:
@@ -116,9 +57,7 @@ class SessionRunner:
         """Why the stream has to end, once `next_batch` has returned None; None means well."""
         self.on_cut: Callable[[], object] | None = None
         """Hears that the stream has to end whether or not the client takes what is being written."""
-        self._generations: dict[int, Generation] = {}
-        self._tools: dict[int, set[asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._carrier = Carrier(services, self.session, self)
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._wake = asyncio.Event()
@@ -173,7 +112,7 @@ class SessionRunner:
         It goes no further, since who called (an engine, a timer) serves other sessions too.
         """
         _log.exception("a session failed")
-        self.break_off(_bug())
+        self.break_off(make_error("server_error", "The server failed. Open another connection."))
 
     def half_closed(self) -> None:
         """Hears that the client sends nothing more."""
@@ -210,11 +149,7 @@ class SessionRunner:
             if timer is not None:
                 timer.cancel()
         self._timer = self._window = self._linger = None
-        for generation in self._generations.values():
-            generation.abort()
-        self._generations.clear()
-        for task in self._tasks:
-            task.cancel()
+        self._carrier.release()
         self._wake.set()
         self._relief.set()
         self.services.sessions.pop(self.session.id, None)
@@ -229,7 +164,7 @@ class SessionRunner:
         try:
             while effects := self.session.effects():
                 for effect in effects:
-                    self._carry_out(effect)
+                    self._carrier.carry_out(effect)
         finally:
             self._settling = False
         if self._over:
@@ -282,182 +217,20 @@ class SessionRunner:
         self.session.sent(size)
         self.services.observer.sent(self.door, size, events)
 
-    # Effects
-
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case StartPass():
-                self._start(effect)
-            case Prepare():
-                self._prepare(effect)
-            case PrepareAppend():
-                self._prepare_append(effect)
-            case Hydrate():
-                self._spawn(self._hydrate(effect))
-            case AbortPass(pass_id=pass_id):
-                generation = self._generations.pop(pass_id, None)
-                if generation is not None:
-                    generation.abort()
-            case PausePass(pass_id=pass_id):
-                self.services.observer.credit_stall()
-                generation = self._generations.get(pass_id)
-                if generation is not None:
-                    generation.pause()
-            case ResumePass(pass_id=pass_id):
-                generation = self._generations.get(pass_id)
-                if generation is not None:
-                    generation.resume()
-            case RunTool():
-                self._host(effect.pass_id, self._tool(effect))
-            case ListTools():
-                self._host(effect.pass_id, self._list(effect))
-            case CancelTools(pass_id=pass_id):
-                for task in self._tools.pop(pass_id, ()):
-                    task.cancel()
-            case Persist(state=state):
-                self.services.store.put(state)
-            case Refused(code=code):
-                self.services.observer.rejected(code)
-            case ResponseEnded():
-                self.services.observer.response_ended(effect)
-            case PassEnded():
-                self.services.observer.pass_ended(effect)
-            case Close(code=code, message=message):
-                self._ending = True
-                if code:
-                    # What the client does not take must not keep the stream alive.
-                    self.break_off(make_error(code, message))
-                elif self._linger is None:
-                    patience = self.services.clock.now() + self.services.limits.stall_timeout
-                    self._linger = self.services.clock.call_at(patience, self._not_taken)
-                self._wake.set()
+    def finish(self, close: Close) -> None:
+        """Ends the stream: at once for a reason, else when what is owed was sent."""
+        self._ending = True
+        if close.code:
+            # What the client does not take must not keep the stream alive.
+            self.break_off(make_error(close.code, close.message))
+        elif self._linger is None:
+            patience = self.services.clock.now() + self.services.limits.stall_timeout
+            self._linger = self.services.clock.call_at(patience, self._not_taken)
+        self._wake.set()
 
     def _not_taken(self) -> None:
         self._linger = None
         self.break_off(make_error("slow_consumer", "The client did not take the end of the session."))
-
-    def _start(self, effect: StartPass) -> None:
-        prompt = effect.prompt
-        engine = self.services.engines.engine(prompt.model)
-        if engine is None:
-            message = f"The model '{prompt.model}' is not served any more."
-            self._pass_failed(prompt.pass_id, EngineFailure("engine_unavailable", message, 1.0))
-            return
-        try:
-            generation = engine.start(prompt, _PassSink(self, prompt.pass_id))
-        except Exception:
-            _log.exception("engine %s failed to start a pass", engine.name)
-            self._pass_failed(prompt.pass_id, EngineFailure("server_error", "The engine failed to start."))
-            return
-        self._generations[prompt.pass_id] = generation
-
-    def _pass_failed(self, pass_id: int, failure: EngineFailure) -> None:
-        self.services.observer.engine_error(failure.code)
-        self.session.engine_ended(self.services.clock.now(), pass_id, failure)
-
-    def forget_pass(self, pass_id: int) -> None:
-        """Lets go of a pass that its engine ended."""
-        self._generations.pop(pass_id, None)
-
-    def _prepare(self, effect: Prepare) -> None:
-        if effect.size > THREAD_BYTES:
-            self._spawn(self._prepare_apart(effect))
-            return
-        now = self.services.clock.now
-        try:
-            ready = self.services.policy.prepare(effect)
-        except Exception as error:
-            self.session.refused(now(), effect.handle, _refusal(error))
-            return
-        self.session.prepared(now(), effect.handle, ready)
-
-    async def _prepare_apart(self, effect: Prepare) -> None:
-        now = self.services.clock.now
-        try:
-            ready = await asyncio.to_thread(self.services.policy.prepare, effect)
-        except Exception as error:
-            self.session.refused(now(), effect.handle, _refusal(error))
-        else:
-            self.session.prepared(now(), effect.handle, ready)
-        self.settle()
-
-    def _prepare_append(self, effect: PrepareAppend) -> None:
-        if effect.size > THREAD_BYTES:
-            self._spawn(self._prepare_append_apart(effect))
-            return
-        now = self.services.clock.now
-        try:
-            entries = self.services.policy.prepare_append(list(effect.items))
-        except Exception as error:
-            self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
-            return
-        self.session.append_prepared(now(), effect.handle, effect.ticket, entries)
-
-    async def _prepare_append_apart(self, effect: PrepareAppend) -> None:
-        now = self.services.clock.now
-        try:
-            entries = await asyncio.to_thread(self.services.policy.prepare_append, list(effect.items))
-        except Exception as error:
-            self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
-        else:
-            self.session.append_prepared(now(), effect.handle, effect.ticket, entries)
-        self.settle()
-
-    async def _hydrate(self, effect: Hydrate) -> None:
-        state = None
-        try:
-            state = await self.services.store.get(self.session.principal, effect.response_id)
-        except Exception:
-            _log.exception("the store failed to find a response")
-        self.session.hydrated(self.services.clock.now(), effect.handle, state)
-        self.settle()
-
-    def _host(self, pass_id: int, work: Coroutine[None, None, None]) -> None:
-        task = self._spawn(work)
-        tasks = self._tools.setdefault(pass_id, set())
-        tasks.add(task)
-
-        def forget(done: asyncio.Task[None]) -> None:
-            tasks.discard(done)
-            if not tasks and self._tools.get(pass_id) is tasks:
-                del self._tools[pass_id]
-
-        task.add_done_callback(forget)
-
-    async def _tool(self, effect: RunTool) -> None:
-        try:
-            tools = effect.tools.parsed()
-            result = await self.services.tools.run(effect.target, effect.arguments, tools, self.session.principal)
-        except Exception:
-            _log.exception("hosted tool %s failed", effect.name)
-            result = ToolResult(f"The tool '{effect.name}' failed.", failed=True)
-        if result.tokens == 0:
-            result = replace(result, tokens=self.services.count_tokens(result.output))
-        self.session.tool_finished(self.services.clock.now(), effect.pass_id, effect.call_id, result)
-        self.settle()
-
-    async def _list(self, effect: ListTools) -> None:
-        try:
-            tools = effect.tools.parsed()
-            listed = await self.services.tools.list_tools(effect.label, tools, self.session.principal)
-        except Exception:
-            _log.exception("the tools of MCP server %s could not be listed", effect.label)
-            listed = Listed((), "The server's tools could not be listed.")
-        self.session.tool_finished(self.services.clock.now(), effect.pass_id, effect.call_id, listed)
-        self.settle()
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug: the response it belonged to cannot go on, and neither can the session be trusted.
-            _log.error("a session task failed", exc_info=error)
-            self.break_off(_bug())
 
     # Time
 
@@ -485,15 +258,3 @@ class SessionRunner:
             self.settle()
         except Exception:
             self.crashed()
-
-
-def _bug() -> Error:
-    return make_error("server_error", "The server failed. Open another connection.")
-
-
-def _refusal(error: Exception) -> Error:
-    """Turns what a check raised into the answer: a check that is broken must not end the other lanes."""
-    if isinstance(error, RequestError):
-        return error.error
-    _log.error("a request could not be checked", exc_info=error)
-    return make_error("server_error", "The server failed to check the request.")

@@ -101,12 +101,16 @@ class Endings:
             model=run.model,
         )
         if run.echo:
-            response = full_response(
-                run.id, run.created_at, response.status, run.model, run.settings, run.tools, [], None
-            )
+            whole = full_response(run.id, run.created_at, response.status, run.model, run.settings, run.tools, [], None)
+            if self._fits(whole):
+                response = whole
         return ServerEvent(
             created=ResponseCreated(response=response, request_id=run.request_id, lane=run.lane, duplicate=duplicate)
         )
+
+    def _fits(self, response: Response) -> bool:
+        """Whether an event can carry a full response; one that is too large is left to GetResponse."""
+        return response.ByteSize() <= self._context.max_event_bytes - 4096
 
     def commit(self, run: Run, reason: DoneReason.ValueType, incomplete: IncompleteDetails | None = None) -> State:
         """Lists the state that a response stands for now."""
@@ -196,7 +200,9 @@ class Endings:
         if incomplete is not None:
             done.incomplete_details.CopyFrom(incomplete)
         if run.echo:
-            done.response.CopyFrom(self._full(run, reason, error, incomplete))
+            whole = self._full(run, reason, error, incomplete)
+            if self._fits(whole):
+                done.response.CopyFrom(whole)
         self._send_done(run, done)
         context.remember(run.id, run.request_id, done)
         self._remember_request(run)

@@ -7,11 +7,13 @@ from contextlib import aclosing
 
 from turnwire.server.doors.grpc.connect import BytesContext, send
 from turnwire.server.runtime.runner import SessionRunner
+from turnwire.server.session.limits import EVENT_RANGE
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import DoneReason, Response, ResponseCreate, Verbosity
 from turnwire.v1.responses_service_pb2 import StreamResponseResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
+from turnwire.v1.session_pb2 import SessionOpen
 
 
 async def write_response(
@@ -56,6 +58,9 @@ async def _events(
 ) -> AsyncGenerator[list[ServerEvent], None]:
     if create.hold:
         raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
+    # Whatever limit the caller's channel has is its own business here: there is no other event to wait for.
+    opening = ConnectRequest(open=SessionOpen(max_event_bytes=EVENT_RANGE[1]))
+    runner.receive(opening, opening.ByteSize())
     request = ConnectRequest(create=create, context=about)
     runner.receive(request, request.ByteSize())
     while (batch := await runner.next_batch()) is not None:
