@@ -198,6 +198,7 @@ async def test_a_hosted_tool_that_raises_is_a_failure_the_model_is_told_of(
 
 
 async def test_abandoning_a_session_frees_everything(make_desk: MakeDesk) -> None:
+    before = asyncio.all_tasks()
     tools = Tools(lambda: ToolResult("x"))
     desk = make_desk(tools=tools)
     await call_hosted(desk)
@@ -210,11 +211,10 @@ async def test_abandoning_a_session_frees_everything(make_desk: MakeDesk) -> Non
     desk.runner.abandon()
     assert desk.engine.find(1).aborted
     assert await desk.batch() is None
-    tasks = list(desk.runner._tasks)
-    await asyncio.gather(*tasks, return_exceptions=True)
+    left = asyncio.all_tasks() - before
+    await asyncio.gather(*left, return_exceptions=True)
     assert tools.cancelled
-    assert not desk.runner._tasks
-    assert not desk.runner._tools
+    assert asyncio.all_tasks() == before
     assert not desk.services.sessions
     assert desk.clock.pending == 0
     desk.create()
