@@ -1,0 +1,208 @@
+"""The engine port over an OpenAI-compatible chat-completions upstream.
+
+Above it: the runtime. Below it: `passes`, `body`, `history`, `tools` and `upstream`. A turn costs the encoding of what
+is new, one copy of the history's JSON, and the upstream's own work on it: the chat API has no other memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from turnwire.server.engine.chat.body import BodyWriter
+from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
+from turnwire.server.engine.chat.history import Encoded, History, Style, extend, missing
+from turnwire.server.engine.chat.messages import Media
+from turnwire.server.engine.chat.passes import ChatPass
+from turnwire.server.engine.chat.refusal import Refusal
+from turnwire.server.engine.chat.tools import EncodedTools, ToolCache
+from turnwire.server.engine.chat.upstream import Upstream, UpstreamError
+from turnwire.server.engine.port import ModelInfo, Sink
+from turnwire.server.session.chunks import EngineFailure, Finish
+from turnwire.server.session.prompt import Prompt
+
+_log: Final = logging.getLogger(__name__)
+
+LARGE: Final = 256 * 1024
+"""Bytes of new items from which they are encoded in a thread, so that one large request does not delay the others."""
+
+
+@dataclass(slots=True)
+class ChatStats:
+    """What an engine did so far, for metrics and tests."""
+
+    passes: int = 0
+    """Passes started."""
+    items: int = 0
+    """Items encoded: each once, whatever the number of turns."""
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    """Items left out of prompts, by type: the chat API has no word for them."""
+    retried: int = 0
+    """Requests sent again because a kept connection was closed."""
+    failed: Counter[str] = field(default_factory=Counter[str])
+    """Passes that failed, by code."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    model: ChatModel
+    style: Style
+
+    @property
+    def upstream(self) -> str:
+        return self.model.upstream or self.model.id
+
+
+class ChatEngine:
+    """Asks one upstream."""
+
+    name = "openai"
+
+    def __init__(self, config: ChatEngineConfig) -> None:
+        """Connects to nothing yet; see `open`."""
+        self._config = config
+        self._upstream = Upstream(config)
+        self._bodies = BodyWriter(config)
+        self._tools = ToolCache()
+        self._served: dict[str, _Served] = {}
+        self._running: set[ChatPass] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._closed = False
+        self.stats = ChatStats()
+        """Counters."""
+        self._serve(config.models)
+
+    @property
+    def running(self) -> int:
+        """How many passes are neither over nor aborted."""
+        return len(self._running)
+
+    async def open(self) -> EngineFailure | None:
+        """Asks the upstream for its models, where none are configured, and goes on asking now and then.
+
+        Returns:
+            Why there are no models yet; they appear when the upstream does.
+
+        Safe to cancel.
+        """
+        if self._config.models:
+            return None
+        trouble = await self._discover()
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh())
+        return trouble
+
+    def models(self) -> Sequence[ModelInfo]:
+        """Lists the models configured, or those the upstream named last."""
+        return [
+            ModelInfo(served.model.id, context_length=served.model.context_length) for served in self._served.values()
+        ]
+
+    def start(self, prompt: Prompt, sink: Sink) -> ChatPass:
+        """Begins a pass. Must be called on the event loop's thread."""
+        self.stats.passes += 1
+
+        async def prepare() -> tuple[bytes, EncodedTools]:
+            return await self._prepare(prompt)
+
+        request_id = f"{prompt.response_id}-{prompt.pass_id}"
+        started = ChatPass(self._upstream, self._config, request_id, prepare, sink, self._over)
+        self._running.add(started)
+        self._tasks.add(started.task)
+        started.task.add_done_callback(self._tasks.discard)
+        return started
+
+    async def aclose(self) -> None:
+        """Aborts what runs and closes all connections; passes started later fail. Cancelling it may leave some open."""
+        self._closed = True
+        for each in tuple(self._running):
+            each.abort()
+        tasks = list(self._tasks)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            tasks.append(self._refreshing)
+        for task in tasks:
+            # Some may still wait for the end of a body.
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._upstream.aclose()
+
+    async def _prepare(self, prompt: Prompt) -> tuple[bytes, EncodedTools]:
+        if self._closed:
+            raise Refusal("server_error", "The chat engine is closed.")
+        served = self._served.get(prompt.model)
+        if served is None:
+            raise Refusal("model_not_found", f"The upstream does not serve the model '{prompt.model}'.")
+        tools = self._tools.get(prompt.tools)
+        history = await self._history(prompt, served.style)
+        return self._bodies.write(served.upstream, prompt.settings, history, tools), tools
+
+    async def _history(self, prompt: Prompt, style: Style) -> History:
+        parent, segments = missing(prompt.transcript, style)
+        tally = Encoded()
+        if sum(len(entry.data) for segment in segments for entry in segment.new) > LARGE:
+            history = await asyncio.to_thread(extend, parent, segments, style, tally)
+        else:
+            history = extend(parent, segments, style, tally)
+        self.stats.items += tally.items
+        if tally.skipped:
+            self.stats.skipped.update(tally.skipped)
+        return history
+
+    def _over(self, ended: ChatPass, outcome: Finish | EngineFailure | None) -> None:
+        self._running.discard(ended)
+        self.stats.retried += ended.retried
+        if isinstance(outcome, EngineFailure):
+            self.stats.failed[outcome.code] += 1
+
+    # Models
+
+    def _serve(self, models: Sequence[ChatModel]) -> None:
+        # A model that stays keeps its style, and with it what chains have encoded.
+        known = self._served
+        self._served = {
+            model.id: known[model.id]
+            if model.id in known and known[model.id].model == model
+            else _Served(model, _style(self._config, model))
+            for model in models
+        }
+
+    async def _discover(self) -> EngineFailure | None:
+        try:
+            found = await self._upstream.models()
+        except UpstreamError as error:
+            return error.failure
+        except Exception:
+            _log.exception("the models of %s cannot be listed", self._config.base_url)
+            return EngineFailure("server_error", "The models of the upstream cannot be listed.")
+        self._serve(found)
+        return None
+
+    async def _refresh(self) -> None:
+        well = bool(self._served)
+        while True:
+            await asyncio.sleep(self._config.refresh if self._served else min(1.0, self._config.refresh))
+            # What was served before stays: a pass says better than a missing model what is wrong.
+            trouble = await self._discover()
+            if trouble is not None and well:
+                _log.warning("%s: %s", self._config.base_url, trouble.message)
+            well = trouble is None
+
+
+def _style(config: ChatEngineConfig, model: ChatModel) -> Style:
+    flavour = config.kind
+    reasoning = config.reasoning_field or flavour.reasoning
+    return Style(
+        media=Media(model.id, images=model.images, files=flavour.files),
+        reasoning_field=None if reasoning == "none" else reasoning,
+        developer_role=flavour.developer_role,
+        joined_lead=flavour.joined_lead,
+        merged_roles=flavour.merged_roles if config.merge_roles is None else config.merge_roles,
+        flat_text=flavour.flat_text,
+        late_system_as_user=config.late_system_as_user,
+    )
