@@ -1,0 +1,53 @@
+"""Chooses the parser for a model's output format by its name.
+
+Above it: engines and the model registry. Below it: all parsers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from turnwire.server.prompt.parsing.dialects import DIALECTS
+from turnwire.server.prompt.parsing.harmony import HarmonyParser
+from turnwire.server.prompt.parsing.port import OutputParser
+from turnwire.server.prompt.parsing.tagged import TaggedParser, thinking_is_open
+from turnwire.server.prompt.parsing.token_table import TokenTable
+
+FORMATS: Final = ("harmony", *DIALECTS)
+"""The names that `parser_for` knows."""
+
+
+class UnknownFormatError(ValueError):
+    """There is no format of that name."""
+
+
+def parser_for(
+    output_format: str,
+    tokenizer: TokenTable | None = None,
+    *,
+    prompt: Sequence[int] = (),
+    prompt_text: str = "",
+    tools: Collection[str] = (),
+) -> OutputParser:
+    """Makes the parser for one pass.
+
+    Args:
+        output_format: One of `FORMATS`.
+        tokenizer: Needed by all but `harmony` where the engine gives ids without text.
+        prompt: The last ids of the prompt (a few dozen do): templates may have begun the output, with an open
+            reasoning or part of a header.
+        prompt_text: The same as text, for engines without ids.
+        tools: Names of the tools offered. Formats without marks take nothing else for a call.
+
+    Raises:
+        UnknownFormatError: There is no such format.
+    """
+    if output_format == "harmony":
+        return HarmonyParser(prompt, tools)
+    dialect = DIALECTS.get(output_format)
+    if dialect is None:
+        msg = f"unknown output format {output_format!r}: choose one of {', '.join(FORMATS)}"
+        raise UnknownFormatError(msg)
+    thinking = thinking_is_open(dialect, tokenizer, prompt, prompt_text)
+    return TaggedParser(dialect, tokenizer, thinking=thinking, tools=tools)
