@@ -142,12 +142,14 @@ class PrefixCache:
 class Director:
     """Reads commands, hands out scripts, reports what happens."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, ids: Sequence[int] = ()) -> None:
         """Starts with no script.
 
         Args:
             quiet: Report nothing but the port, and have no prefix cache: for measurements.
+            ids: What is sampled where no script says else; by default three ids without meaning.
         """
+        self._plain = list(ids) or Script().ids
         self.cache = None if quiet else PrefixCache()
         self.released = asyncio.Event()
         self._quiet = quiet
@@ -156,7 +158,7 @@ class Director:
 
     def begin(self, request_id: str, prompt: Sequence[int], **seen: Any) -> Run:
         """Starts to play a request and reports it."""
-        script = self._scripts.popleft() if self._scripts else Script()
+        script = self._scripts.popleft() if self._scripts else Script(ids=self._plain)
         run = self._runs[request_id] = Run(self, request_id, prompt, script)
         self.say("request", request_id=request_id, prompt=list(prompt) if not self._quiet else [], **seen)
         return run

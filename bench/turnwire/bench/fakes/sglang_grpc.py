@@ -153,7 +153,7 @@ def _complete(run: Run, last: list[int], sent: int, count: int | None) -> Any:
 
 async def _main() -> None:
     options = parse_options("a fake of SGLang's gRPC server")
-    director = Director(quiet=options.quiet)
+    director = Director(quiet=options.quiet, ids=options.ids)
     # As SGLang sets them. The name of the least time between pings is none that gRPC knows, so that its default holds:
     # without other traffic a ping within five minutes is a strike, and the third strike ends the connection.
     server = grpc.aio.server(

@@ -168,6 +168,7 @@ def parse_options(description: str, *parents: argparse.ArgumentParser) -> argpar
     """Reads the command line that fake engines share, and what one has beside."""
     parser = argparse.ArgumentParser(description=description, parents=parents)
     parser.add_argument("--quiet", action="store_true", help="report nothing but the port; no prefix cache")
+    parser.add_argument("--ids", type=int, nargs="*", default=[], help="what is sampled where no script says else")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--context", type=int, default=131_072)
@@ -221,7 +222,7 @@ async def serve(server: grpc.aio.Server, director: Director, options: argparse.N
 
 async def _main() -> None:
     options = parse_options("a fake of vLLM's gRPC server")
-    director = Director(quiet=options.quiet)
+    director = Director(quiet=options.quiet, ids=options.ids)
     # As vLLM sets them: any size, and pings from ten seconds on, without counting strikes.
     server = grpc.aio.server(
         options=[

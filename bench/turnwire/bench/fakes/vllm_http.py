@@ -138,7 +138,7 @@ async def _main() -> None:
     parser.add_argument("--shift", type=int, default=0, help="what is added to each id that it tokenizes to")
     parser.add_argument("--no-details", dest="details", action="store_false", help="do not report cached tokens")
     options = parse_options("a fake of vLLM's HTTP server", parser)
-    director = Director(quiet=options.quiet)
+    director = Director(quiet=options.quiet, ids=options.ids)
     # As uvicorn does it: a handler is cancelled when its client is gone.
     runner = web.AppRunner(_Server(director, options).application(), handler_cancellation=True, access_log=None)
     await runner.setup()

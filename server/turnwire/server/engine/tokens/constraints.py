@@ -8,7 +8,8 @@ answer is the whole output.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ class _Call:
     name: str
     schema: str
     """JSON Schema of the arguments; empty for free text."""
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,25 @@ class _Frame:
     answer: tuple[str, str]
     """What opens and closes an answer."""
     call: tuple[str, str]
-    """What opens and closes a call, with `{name}` for its name and `{json}` for its name as JSON text."""
+    """What opens and closes a call, with NAME for its name, JSON for its name as JSON text, SPACE for its namespace."""
     custom: tuple[str, str] | None = None
     """The same for a call of free text; None where the format has no such calls."""
 
+
+_PLACES: Final = re.compile("SPACE|NAME|JSON")
 
 _FRAMES: Final[dict[str, _Frame]] = {
     "harmony": _Frame(
         reasoning=("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"),
         answer=("<|channel|>final<|message|>", ""),
         # Nothing closes them here: the id that does so ends sampling too, and a grammar must be at its end by then.
-        call=("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", ""),
-        custom=("<|channel|>commentary to=functions.{name}<|message|>", ""),
+        call=("<|channel|>commentary to=SPACE.NAME <|constrain|>json<|message|>", ""),
+        custom=("<|channel|>commentary to=SPACE.NAME<|message|>", ""),
     ),
     "hermes": _Frame(
         reasoning=None,
         answer=("", ""),
-        call=('<tool_call>\n{{"name": {json}, "arguments": ', "}\n</tool_call>"),
+        call=('<tool_call>\n{"name": JSON, "arguments": ', "}\n</tool_call>"),
     ),
 }
 
@@ -75,7 +79,8 @@ def constraint_of(settings: ResponseCreate, tools: ToolSet, output_format: str) 
     forced, names = _choice(settings)
     if not forced and schema is None:
         return None
-    calls = [call for call in _calls(tools.tools) if not names or call.name in names]
+    silent = settings.tool_choice.mode == ToolChoiceMode.TOOL_CHOICE_MODE_NONE
+    calls = [] if silent else [call for call in _calls(tools.tools) if not names or call.name in names]
     frame = _FRAMES.get(output_format)
     if frame is None:
         return None if forced or schema is None or calls else _alone(settings, schema)
@@ -86,7 +91,7 @@ def constraint_of(settings: ResponseCreate, tools: ToolSet, output_format: str) 
         return None
     if not forced and schema is not None:
         answer = _tag(frame.answer, {"type": "json_schema", "json_schema": msgspec.Raw(schema.encode())})
-        parts = [answer] if settings.tool_choice.mode == ToolChoiceMode.TOOL_CHOICE_MODE_NONE else [answer, *parts]
+        parts = [answer, *parts]
     elements = [_either(parts)]
     if frame.reasoning is not None:
         opening, closing, between = frame.reasoning
@@ -129,16 +134,15 @@ def _choice(settings: ResponseCreate) -> tuple[bool, frozenset[str]]:
     return False, frozenset()
 
 
-def _calls(tools: Any) -> Iterator[_Call]:
-    tool: Tool
+def _calls(tools: Iterable[Tool], namespace: str = "functions") -> Iterator[_Call]:
     for tool in tools:
         match tool.WhichOneof("kind"):
             case "function":
-                yield _Call(tool.function.name, tool.function.parameters or _ANY_OBJECT)
+                yield _Call(tool.function.name, tool.function.parameters or _ANY_OBJECT, namespace)
             case "custom":
-                yield _Call(tool.custom.name, "")
+                yield _Call(tool.custom.name, "", namespace)
             case "namespace":
-                yield from _calls(tool.namespace.tools)
+                yield from _calls(tool.namespace.tools, tool.namespace.name)
             case _:
                 pass
 
@@ -147,7 +151,8 @@ def _call_part(frame: _Frame, call: _Call) -> Format | None:
     marks = frame.call if call.schema else frame.custom
     if marks is None:
         return None
-    opening, closing = (mark.format(name=call.name, json=json.dumps(call.name)) for mark in marks)
+    names = {"SPACE": call.namespace, "NAME": call.name, "JSON": json.dumps(call.name)}
+    opening, closing = (_PLACES.sub(lambda place: names[place[0]], mark) for mark in marks)
     if call.schema:
         return _tag((opening, closing), {"type": "json_schema", "json_schema": msgspec.Raw(call.schema.encode())})
     return _tag((opening, closing), {"type": "any_text"})
