@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from turnwire.server.address import Address
 from turnwire.server.cli import serve
 from turnwire.server.config import ConfigError, ServerConfig, StartError
-from turnwire.server.engine.scripted.checks import Problem, ScenarioError
+from turnwire.server.engine.scripted.scenario import Problem, ScenarioError
 from turnwire.server.keys import KeyFileError
 from turnwire.server.settings import SETTINGS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from turnwire.server.config import ConfigError
-from turnwire.server.engine.scripted.positions import key_lines
+from turnwire.server.toml.positions import key_lines
 from turnwire.server.values import describe, near
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Scenario files: what the simulated model says turn by turn, and how fast; read from TOML and checked as a whole.
 
-Above it: the engine and `turnwire scenario check`. Below it: `turns`, the values read, `checks`, which words the
-mistakes, and `filler`. The format is described in `docs/scenarios.md`.
+Above it: the engine and `turnwire scenario check`. Below it: `turns`, the values read, `filler`, and `toml`, which
+words the mistakes. The format is described in `docs/scenarios.md`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import importlib.resources
 import json
 import math
 import re
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from turnwire.server.engine.scripted.checks import Problem, Report, ScenarioError, Table, describe
 from turnwire.server.engine.scripted.filler import filler
-from turnwire.server.engine.scripted.positions import KeyPath, format_path, key_lines
 from turnwire.server.engine.scripted.turns import (
     UNLIMITED,
     Call,
@@ -30,6 +27,8 @@ from turnwire.server.engine.scripted.turns import (
     Turn,
 )
 from turnwire.server.session.chunks import CallKind, FinishReason
+from turnwire.server.toml.positions import KeyPath, format_path
+from turnwire.server.toml.tables import FileError, Problem, Table, describe, read_text, read_top
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +56,10 @@ _CODE = re.compile(r"[a-z][a-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
+class ScenarioError(FileError):
+    """A scenario file cannot be played; its text has one line per mistake."""
+
+
 def load_scenario(source: Path | str, origin: str | None = None) -> Scenario:
     """Reads and checks a scenario.
 
@@ -69,20 +72,12 @@ def load_scenario(source: Path | str, origin: str | None = None) -> Scenario:
     """
     if isinstance(source, Path):
         origin = origin or str(source)
-        try:
-            source = source.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ScenarioError([Problem(origin, 0, "", f"cannot be read: {reason}")]) from error
+        source = read_text(source, ScenarioError)
     origin = origin or "<scenario>"
-    try:
-        document = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError([_syntax_problem(origin, source, str(error))]) from error
-    report = Report(origin, key_lines(source))
+    top = read_top(source, origin, ScenarioError)
     digest = hashlib.sha256(source.encode()).hexdigest()
-    scenario = _scenario(Table(document, (), report), origin, digest)
-    report.raise_if_any()
+    scenario = _scenario(top, origin, digest)
+    top.report.raise_if_any()
     return scenario
 
 
@@ -97,13 +92,6 @@ def packaged_scenario(name: str = "demo") -> Scenario:
     if not file.is_file():
         raise ScenarioError([Problem(origin, 0, "", 'there is no such scenario; there are "demo" and "hello"')])
     return load_scenario(file.read_text(encoding="utf-8"), origin)
-
-
-def _syntax_problem(origin: str, source: str, message: str) -> Problem:
-    # tomllib says the place only in its message: "... (at line 3, column 7)" or "... (at end of document)".
-    place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
-    line = int(place.group(1)) if place and place.group(1) else max(1, len(source.splitlines()))
-    return Problem(origin, line, "", f"not valid TOML: {message[: place.start()] if place else message}")
 
 
 def _scenario(top: Table, origin: str, digest: str) -> Scenario:

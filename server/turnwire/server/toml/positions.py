@@ -1,6 +1,6 @@
 """Finds the line of every key in a TOML file that already parsed.
 
-Above it: the checks of scenario files, which name the line of a mistake. Below it: nothing.
+Above it: whoever names the line of a mistake. Below it: nothing.
 
 `tomllib` reports no positions, and tomlkit, the well-kept library that preserves layout, does not expose any either.
 Since `tomllib` has accepted the file before, this scanner may trust its syntax, which keeps it small.

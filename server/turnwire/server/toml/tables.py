@@ -1,26 +1,29 @@
-"""Reads tables of a scenario file key by key and collects every mistake, each with its line and key.
+"""Reads the tables of a TOML file key by key and collects every mistake, each with its line and key.
 
-Above it: `scenario`, which knows the format. Below it: `positions`, which knows the lines.
+Above it: whoever knows a format. Below it: `positions`, which knows the lines.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
+import re
+import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from turnwire.server.engine.scripted.positions import KeyPath, format_path
+from turnwire.server.toml.positions import KeyPath, format_path, key_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a scenario file."""
+    """One mistake in a file."""
 
     origin: str
     """The file, or whatever else the text came from."""
@@ -36,8 +39,8 @@ class Problem:
         return f"{place}: key '{self.key}': {self.message}" if self.key else f"{place}: {self.message}"
 
 
-class ScenarioError(ValueError):
-    """A scenario file cannot be played; its text has one line per mistake."""
+class FileError(ValueError):
+    """A file cannot be used; its text has one line per mistake."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -48,9 +51,10 @@ class ScenarioError(ValueError):
 class Report:
     """Collects the mistakes of one file."""
 
-    def __init__(self, origin: str, lines: Mapping[KeyPath, int]) -> None:
+    def __init__(self, origin: str, lines: Mapping[KeyPath, int], error: type[FileError] = FileError) -> None:
         self._origin = origin
         self._lines = lines
+        self._error = error
         self._problems: list[Problem] = []
 
     def add(self, path: KeyPath, message: str) -> None:
@@ -65,9 +69,42 @@ class Report:
         return self._lines.get(known, 1)
 
     def raise_if_any(self) -> None:
-        """Raises `ScenarioError` with all mistakes so far."""
+        """Raises the file's kind of `FileError` with all mistakes so far."""
         if self._problems:
-            raise ScenarioError(sorted(self._problems, key=lambda problem: problem.line))
+            raise self._error(sorted(self._problems, key=lambda problem: problem.line))
+
+
+def read_text(path: Path, error: type[FileError]) -> str:
+    """Reads a file of text.
+
+    Raises:
+        FileError: It cannot be read, as the class given.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
+        raise error([Problem(str(path), 0, "", f"cannot be read: {reason}")]) from problem
+
+
+def read_top(source: str, origin: str, error: type[FileError]) -> Table:
+    """Reads the text of a file; its mistakes are collected in the `report` of what is returned.
+
+    Raises:
+        FileError: It is not valid TOML, as the class given.
+    """
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as problem:
+        raise error([_syntax_problem(origin, source, str(problem))]) from problem
+    return Table(document, (), Report(origin, key_lines(source), error))
+
+
+def _syntax_problem(origin: str, source: str, message: str) -> Problem:
+    # tomllib says the place only in its message: "... (at line 3, column 7)" or "... (at end of document)".
+    place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", message)
+    line = int(place.group(1)) if place and place.group(1) else max(1, len(source.splitlines()))
+    return Problem(origin, line, "", f"not valid TOML: {message[: place.start()] if place else message}")
 
 
 class Table:
@@ -150,6 +187,37 @@ class Table:
         hint = did_you_mean(value, options) if isinstance(value, str) else ""
         self.problem(key, f"expected one of {expected}, found {found}{hint}")
         return None
+
+    def boolean(self, key: str) -> bool | None:
+        """Takes true or false."""
+        value = self.value(key)
+        if value is None or isinstance(value, bool):
+            return value
+        self.problem(key, f"expected true or false, found {describe(value)}")
+        return None
+
+    def read(self, key: str, reader: Callable[[object], T]) -> T | None:
+        """Takes a value by a reader that raises `ValueError` with what it expected."""
+        value = self.value(key)
+        if value is None:
+            return None
+        try:
+            return reader(value)
+        except ValueError as error:
+            self.problem(key, str(error))
+            return None
+
+    def named_tables(self, key: str) -> dict[str, Table]:
+        """Takes a table of tables, by their names; empty where the key is absent."""
+        outer = self.table(key)
+        if outer is None:
+            return {}
+        found = {name: outer.table(name) for name in outer.keys()}  # noqa: SIM118 - not a mapping
+        return {name: inner for name, inner in found.items() if inner is not None}
+
+    def keys(self) -> tuple[str, ...]:
+        """Returns the keys that are there, in order."""
+        return tuple(self._values)
 
     def table(self, key: str) -> Table | None:
         """Takes a table."""

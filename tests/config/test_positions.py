@@ -3,7 +3,7 @@ from __future__ import annotations
 import tomllib
 from typing import cast
 
-from turnwire.server.engine.scripted.positions import KeyPath, format_path, key_lines
+from turnwire.server.toml.positions import KeyPath, format_path, key_lines
 
 SOURCE = '''\
 # comment = 1
