@@ -28,6 +28,8 @@ from turnwire.v1.item_pb2 import (
 )
 from turnwire.v1.response_pb2 import ReasoningConfig, ResponseCreate
 
+from .models import model
+
 
 def message(text: str, role: Role.ValueType = Role.ROLE_USER) -> Item:
     return Item(message=Message(role=role, content=MessageContent(text=text)))
@@ -264,3 +266,52 @@ def test_reasoning_of_all_turns_stays_where_the_request_wants_it() -> None:
     assert "analysis<|message|>done<|end|>" in shown
     assert "Reasoning: high" in shown
     assert made.stats.retailed == 0
+
+
+def test_a_template_that_appends_renders_each_new_item_once_too() -> None:
+    renderer = model("headers").renderer
+    chat = Chat(ChainRenderer(renderer, today=lambda: "2031-01-01"))
+    chat.add(message("go"))
+    chat.render()
+    end = renderer.stop_token_ids[-1]
+    for turn in range(200):
+        before = chat.render().rendered.length
+        ids = array("I", [*renderer.tokenizer.encode('{"name": "read", "parameters": {}}', begins=False), end])
+        chat.say(ids, call(turn))
+        chat.add(output(turn), origin=Origin.APPEND)
+        made = chat.render()
+        assert (made.stats.items_rendered, made.stats.whole) == (1, False)
+        assert made.cached == before + len(ids)
+
+
+def test_a_template_that_drops_reasoning_is_whole_once_a_question() -> None:
+    renderer = model("chatml").renderer
+    chat = Chat(ChainRenderer(renderer, today=lambda: "2031-01-01"))
+    whole: list[bool] = []
+    end = renderer.stop_token_ids[-1]
+    ids = array("I", [*renderer.tokenizer.encode("hello", begins=False), end])
+    for turn in range(3):
+        chat.add(message("go"))
+        whole.append(chat.render().stats.whole)
+        chat.say(ids, reasoning("hm"), call(turn))
+        chat.add(output(turn), origin=Origin.APPEND)
+        whole.append(chat.render().stats.whole)
+        chat.say(ids, reasoning("hm"), message("hello", Role.ROLE_ASSISTANT))
+    assert whole == [False, False, True, False, True, False]
+
+
+def test_a_whole_rendering_shows_the_history_from_its_items() -> None:
+    renderer = model("chatml").renderer
+    chat = Chat(ChainRenderer(renderer, today=lambda: "2031-01-01"))
+    end = renderer.stop_token_ids[-1]
+    made = None
+    for turn in range(3):
+        chat.add(message(f"question {turn}"))
+        made = chat.render()
+        ids = array("I", [*renderer.tokenizer.encode(f"answer {turn}", begins=False), end])
+        chat.say(ids, reasoning("secret"), message(f"answer {turn}", Role.ROLE_ASSISTANT))
+    assert made is not None
+    shown = renderer.tokenizer.decode(made.rendered.join())
+    assert [shown.count(f"question {turn}") for turn in range(3)] == [1, 1, 1]
+    assert [shown.count(f"answer {turn}") for turn in range(2)] == [1, 1]
+    assert "secret" not in shown
