@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
 from turnwire.server.engine.chat.engine import ChatEngine
 
 from .scene import FakeUpstream, RecordingSink
+
+Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Loops:
+    """Runs these tests on the loop that servers run on, and the engine's own on the standard one too."""
+    del config
+    loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"uvloop": uvloop.new_event_loop}
+    if item.path.name == "test_engine.py":
+        loops["asyncio"] = asyncio.new_event_loop
+    return loops
 
 
 @pytest.fixture(scope="session")

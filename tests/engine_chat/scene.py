@@ -17,7 +17,6 @@ from turnwire.server.session.chunks import (
     CallDelta,
     CallEnd,
     CallStart,
-    Channel,
     Chunk,
     EngineFailure,
     Finish,
@@ -182,9 +181,7 @@ class FakeUpstream:
 
     async def refuse(self, status: int, body: bytes, **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        await self.script(
-            {"head": status, "type": "application/json", "headers": named}, {"send": body}, {"end": True}
-        )
+        await self.script({"head": status, "type": "application/json", "headers": named}, {"send": body}, {"end": True})
 
     async def open(self, gate: str) -> None:
         await self.control(f"gate/{gate}")
@@ -205,6 +202,4 @@ class FakeUpstream:
 
 
 def _encoded(step: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: base64.b64encode(value).decode() if isinstance(value, bytes) else value for key, value in step.items()
-    }
+    return {key: base64.b64encode(value).decode() if isinstance(value, bytes) else value for key, value in step.items()}

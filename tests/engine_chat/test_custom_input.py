@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from turnwire.server.engine.chat.custom_input import CustomInput
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def decode(arguments: str, cuts: list[int] | None = None) -> str:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from turnwire.server.engine.chat.sse import EventTooLarge, SseParser
 
-TEXT = st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), min_size=1, max_size=12)
+TEXT = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
 def parse(data: bytes, cuts: list[int] | None = None) -> list[bytes]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -26,7 +27,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def frame(**fields: Any) -> bytes:
-    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+    return b"data: " + json.dumps(fields, ensure_ascii=False).encode() + b"\n\n"
 
 
 def delta(finish: str | None = None, logprobs: Any = None, **fields: Any) -> bytes:
@@ -82,9 +83,7 @@ WHOLE = (
     + call(1, '🙂"}')
     + call(0, '"}')
     + delta(finish="tool_calls")
-    + usage(
-        20, 9, prompt_tokens_details={"cached_tokens": 15}, completion_tokens_details={"reasoning_tokens": 3}
-    )
+    + usage(20, 9, prompt_tokens_details={"cached_tokens": 15}, completion_tokens_details={"reasoning_tokens": 3})
     + DONE
 )
 SAID = [
@@ -103,7 +102,7 @@ SAID = [
 def test_any_split_of_the_bytes_gives_the_same_items(cuts: list[int], ending: bytes) -> None:
     wire = WHOLE.replace(b"\n", ending)
     edges = [0, *sorted(cuts), len(wire)]
-    read = Read(*(wire[a:b] for a, b in zip(edges, edges[1:], strict=False)))
+    read = Read(*(wire[a:b] for a, b in itertools.pairwise(edges)))
     assert read.said == SAID
     assert read.finish == Finish(FinishReason.STOP, PassUsage(20, 15, 9, 3))
 

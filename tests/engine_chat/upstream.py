@@ -1,9 +1,9 @@
 """A chat-completions upstream that does as it is told, for better or worse; run as a process of its own.
 
-It answers each `POST /v1/chat/completions` with the next script it was given over `POST /control/script`, and tells over
-`GET /control/…` what reached it. A script is a list of steps: `head` (status and headers), `send` (bytes in base64, one
-HTTP chunk), `raw` (bytes without framing), `gate` (wait until the gate is opened), `flood` (the same chunk many times),
-`end` (the last chunk), `close` and `reset` (the connection).
+It answers each `POST /v1/chat/completions` with the next script it was given over `/control/script`, and tells over the
+other `/control/…` what reached it. A script is a list of steps: `head` (status and headers), `send` (bytes in base64,
+one HTTP chunk), `raw` (bytes without framing), `gate` (wait until the gate is opened), `flood` (the same chunk many
+times), `end` (the last chunk), `close` and `reset` (the connection).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Script = list[dict[str, Any]]
 
 
 def event(data: object) -> bytes:
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
 
 
-def delta(**fields: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
+def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
 
 
 PLAIN = (
     event(delta(role="assistant", content=""))
     + event(delta(content="Hello."))
-    + event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    + event(delta("stop"))
     + event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
     + b"data: [DONE]\n\n"
 )
@@ -145,7 +145,9 @@ class Connection(asyncio.Protocol):
                 write(f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\n{framing}{extra}\r\n".encode())
             case {"send": text}:
                 data = base64.b64decode(text)
-                write(b"%x\r\n%b\r\n" % (len(data), data))
+                # A chunk of no bytes would be the last.
+                if data:
+                    write(b"%x\r\n%b\r\n" % (len(data), data))
                 await asyncio.sleep(0)
             case {"raw": text}:
                 write(base64.b64decode(text))
@@ -172,7 +174,7 @@ class Connection(asyncio.Protocol):
 
     async def control(self, what: str, body: bytes) -> None:
         book = self.server.book
-        value = json.loads(body) if body else None
+        value: Any = json.loads(body) if body else None
         match what.split("/"):
             case ["reset"]:
                 for gate in book.gates.values():

@@ -70,7 +70,8 @@ class ChatEngine:
         self._tools = ToolCache()
         self._served: dict[str, _Served] = {}
         self._running: set[ChatPass] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """What carries passes out; a task may outlive its pass by the end of a body."""
         self._refreshing: asyncio.Task[None] | None = None
         self._closed = False
         self.stats = ChatStats()
@@ -92,7 +93,7 @@ class ChatEngine:
         """
         if self._config.models:
             return None
-        trouble = await self._discover()
+        trouble = await self.discover()
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh())
         return trouble
@@ -113,8 +114,8 @@ class ChatEngine:
         request_id = f"{prompt.response_id}-{prompt.pass_id}"
         started = ChatPass(self._upstream, self._config, request_id, prepare, sink, self._over)
         self._running.add(started)
-        self._tasks.add(started.task)
-        started.task.add_done_callback(self._tasks.discard)
+        self.tasks.add(started.task)
+        started.task.add_done_callback(self.tasks.discard)
         return started
 
     async def aclose(self) -> None:
@@ -122,7 +123,7 @@ class ChatEngine:
         self._closed = True
         for each in tuple(self._running):
             each.abort()
-        tasks = list(self._tasks)
+        tasks = list(self.tasks)
         if self._refreshing is not None:
             self._refreshing.cancel()
             tasks.append(self._refreshing)
@@ -168,11 +169,12 @@ class ChatEngine:
         self._served = {
             model.id: known[model.id]
             if model.id in known and known[model.id].model == model
-            else _Served(model, _style(self._config, model))
+            else _Served(model, style_of(self._config, model))
             for model in models
         }
 
-    async def _discover(self) -> EngineFailure | None:
+    async def discover(self) -> EngineFailure | None:
+        """Asks the upstream for its models once; returns why there is no answer. Safe to cancel."""
         try:
             found = await self._upstream.models()
         except UpstreamError as error:
@@ -188,13 +190,14 @@ class ChatEngine:
         while True:
             await asyncio.sleep(self._config.refresh if self._served else min(1.0, self._config.refresh))
             # What was served before stays: a pass says better than a missing model what is wrong.
-            trouble = await self._discover()
+            trouble = await self.discover()
             if trouble is not None and well:
                 _log.warning("%s: %s", self._config.base_url, trouble.message)
             well = trouble is None
 
 
-def _style(config: ChatEngineConfig, model: ChatModel) -> Style:
+def style_of(config: ChatEngineConfig, model: ChatModel) -> Style:
+    """Returns how messages are written for a model; chains keep their JSON as long as this object stays the same."""
     flavour = config.kind
     reasoning = config.reasoning_field or flavour.reasoning
     return Style(
