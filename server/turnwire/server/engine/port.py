@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from turnwire.server.engine.profile import PLAIN, ModelProfile
+
 if TYPE_CHECKING:
     from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
     from turnwire.server.session.prompt import Prompt
@@ -25,6 +27,10 @@ class ModelInfo:
     owned_by: str = "turnwire"
     context_length: int | None = None
     """Tokens of prompt and output together; None where the engine does not say."""
+    aliases: tuple[str, ...] = ()
+    """Other names that clients may use; answers name the model by its id."""
+    profile: ModelProfile = PLAIN
+    """What the operator says of it."""
 
 
 class Sink(Protocol):

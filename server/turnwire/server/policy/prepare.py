@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from turnwire.server.engine.profile import PLAIN, ModelProfile
 from turnwire.server.policy.choice_checks import check_choice
 from turnwire.server.policy.item_checks import check_appended, check_items
+from turnwire.server.policy.model_checks import check_model
 from turnwire.server.policy.refusals import missing, shown
 from turnwire.server.policy.schemas import Schemas
 from turnwire.server.policy.settings_checks import check_settings
@@ -50,6 +52,7 @@ class Preparer:
         *,
         count: Callable[[str], int],
         hosted: HostedCatalogue | None = None,
+        profile: Callable[[str], ModelProfile] = lambda _: PLAIN,
     ) -> None:
         """Takes what it depends on.
 
@@ -58,7 +61,9 @@ class Preparer:
             limits: How many items and tools a request may have.
             count: Counts the tokens of a text.
             hosted: Says which declared tools the server runs; None where it runs none.
+            profile: Returns the profile of a resolved model; by default all take everything.
         """
+        self._profile = profile
         self._models = models
         self._limits = limits
         self._count = count
@@ -78,6 +83,8 @@ class Preparer:
         self._tools.check(request.tools)
         check_choice(request.settings, request.tools)
         check_items(request.items, self._limits.max_items)
+        tools = bool(request.tools.data)
+        check_model(request.settings, request.items, tools=tools, profile=self._profile(model))
         open_calls = pair(request.open_calls, request.items)
         require_answered(open_calls)
         entries = self._entries(request.items, Origin.INPUT)
