@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -59,7 +59,7 @@ class AddedTtft:
 
 
 @contextmanager
-def _process(*command: str) -> Iterator[str]:
+def _process(*command: str) -> Generator[str]:
     """Runs a process that tells its port in its first line, and yields its address."""
     running = subprocess.Popen([sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert running.stdin is not None
