@@ -189,7 +189,7 @@ async def test_a_port_in_use_is_said_in_a_sentence(server: Server) -> None:
         async with _started(*SERVE, "--grpc", port, "--metrics", "off") as second:
             code, words = await Server(second).exit()
         assert code == 1
-        sentence = f"Error: cannot listen at {port}: is another server using it? Choose another address with --grpc"
+        sentence = f"Error: cannot listen at {port}: another server is using it. Choose another address with --grpc"
         assert words.splitlines()[-1] == sentence
     async with _started(*SERVE, "--grpc", "127.0.0.1:0", "--metrics", server.metrics) as third:
         code, words = await Server(third).exit()

@@ -564,6 +564,7 @@ class ResponseDone(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     RESPONSE_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    COMPLETED_AT_FIELD_NUMBER: _builtins.int
     reason: _response_pb2.DoneReason.ValueType
     """Why it was sent."""
     passes: _builtins.int
@@ -576,6 +577,8 @@ class ResponseDone(_message.Message):
     """
     request_id: _builtins.str
     """The request answered by such a repeat."""
+    completed_at: _builtins.int
+    """The end, in seconds since 1970-01-01 UTC. Set only with COMPLETED."""
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.Item]:
         """The items since the last pause, at verbosity DONE; empty otherwise, since each came in its own event. Where they would
@@ -642,12 +645,15 @@ class ResponseDone(_message.Message):
         response: _response_pb2.Response | None = ...,
         response_id: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        completed_at: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "incomplete_details", b"incomplete_details", "pass_usage", b"pass_usage", "response", b"response", "times", b"times", "token_output", b"token_output", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "completed_at", b"completed_at", "error", b"error", "incomplete_details", b"incomplete_details", "pass_usage", b"pass_usage", "response", b"response", "times", b"times", "token_output", b"token_output", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaiting_call_ids", b"awaiting_call_ids", "continuable", b"continuable", "error", b"error", "incomplete_details", b"incomplete_details", "output", b"output", "pass_usage", b"pass_usage", "passes", b"passes", "reason", b"reason", "request_id", b"request_id", "response", b"response", "response_id", b"response_id", "times", b"times", "token_output", b"token_output", "usage", b"usage", "void_call_ids", b"void_call_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at", "awaiting_call_ids", b"awaiting_call_ids", "completed_at", b"completed_at", "continuable", b"continuable", "error", b"error", "incomplete_details", b"incomplete_details", "output", b"output", "pass_usage", b"pass_usage", "passes", b"passes", "reason", b"reason", "request_id", b"request_id", "response", b"response", "response_id", b"response_id", "times", b"times", "token_output", b"token_output", "usage", b"usage", "void_call_ids", b"void_call_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__completed_at: _TypeAlias = _typing.Literal["completed_at"]  # noqa: Y015
+    _WhichOneofArgType__completed_at: _TypeAlias = _typing.Literal["_completed_at", b"_completed_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__completed_at) -> _WhichOneofReturnType__completed_at | None: ...
 
 Global___ResponseDone: _TypeAlias = ResponseDone  # noqa: Y015
 

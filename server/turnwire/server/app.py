@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from turnwire.server.address import Address
 from turnwire.server.config import ServerConfig, StartError, TlsConfig
+from turnwire.server.doors.binding import CannotBind, prepare
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.server import GrpcServer
 from turnwire.server.engine.port import Engine
@@ -86,10 +87,10 @@ def _read(path: Path) -> bytes:
 
 def _listen(server: GrpcServer, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
     try:
+        prepare(address)
         port = server.listen(str(address), None if address.path else credentials)
-    except RuntimeError as error:
-        why = "does its folder exist?" if address.path else "is another server using it?"
-        msg = f"cannot listen at {address}: {why} Choose another address with --grpc"
+    except (CannotBind, RuntimeError) as error:
+        msg = f"cannot listen at {address}: {error}. Choose another address with --grpc"
         raise StartError(msg) from error
     return address if address.path else address.bound_to(port)
 

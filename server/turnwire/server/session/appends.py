@@ -47,8 +47,8 @@ class Appends:
         if not append.input:
             raise reject("missing_required_parameter", "Missing required parameter: 'input'.", param="input")
         if run.phase in (Phase.QUEUED, Phase.PREPARING):
-            message = f"Response '{run.id}' has made no tool call yet."
-            raise reject("response_not_held", message, param="response_id", response_id=run.id)
+            # It has called nothing yet, whatever is answered.
+            _unanswered(append.input, ())
         digest = hashlib.blake2b(digest_size=16)
         for item in append.input:
             digest.update(item.SerializeToString(deterministic=True))
@@ -173,7 +173,7 @@ class Appends:
 
     def _answer_pause(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs at a pause; the checkpoint moves with every append, so that nothing accepted is lost."""
-        missing = _unanswered(appending, run.transcript.open_calls)
+        missing = _unanswered(appending.request.append.input, run.transcript.open_calls)
         run.appends.append(appending.digest)
         run.approvals += approvals(appending.request.append.input)
         run.transcript = run.transcript.extend(entries, frozenset(missing))
@@ -192,7 +192,7 @@ class Appends:
 
     def _answer_early(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs before the pause: tools may start as soon as their own arguments are complete."""
-        missing = _unanswered(appending, run.awaiting())
+        missing = _unanswered(appending.request.append.input, run.awaiting())
         run.appends.append(appending.digest)
         run.answered.update(key for key in run.pass_calls if key not in missing)
         run.early.extend(entries)
@@ -231,7 +231,7 @@ class Appends:
         self._context.requests.settle(request_id, send)
 
 
-def _unanswered(appending: Appending, open_calls: Iterable[CallKey]) -> set[CallKey]:
+def _unanswered(items: Iterable[Item], open_calls: Iterable[CallKey]) -> set[CallKey]:
     """Returns the calls that stay open after an append.
 
     Raises:
@@ -239,7 +239,7 @@ def _unanswered(appending: Appending, open_calls: Iterable[CallKey]) -> set[Call
     """
     before = set(open_calls)
     missing = set(before)
-    for item in appending.request.append.input:
+    for item in items:
         key = answered_by(item)
         if key is None:
             continue

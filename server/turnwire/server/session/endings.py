@@ -283,6 +283,7 @@ class Endings:
             usage=run.tally.to_proto(),
             times=total(run.carried_times, self._times(run)),
             passes=run.passes,
+            completed_at=int(self._context.wall) if reason == DoneReason.DONE_REASON_COMPLETED else None,
         )
 
     def _send_done(self, run: Run, done: ResponseDone) -> None:
