@@ -1,0 +1,1 @@
+"""Web search as a hosted tool, behind a port for providers."""
