@@ -34,7 +34,7 @@ def body(
     style = style_of(made, ChatModel("m"))
     parent, segments = missing(chain, style)
     history = extend(parent, segments, style, Encoded())
-    text = BodyWriter(made).write("m", create(**settings), history, ToolCache().get(tool_set(*(tools or []))))
+    text = b"".join(BodyWriter(made).write("m", create(**settings), history, ToolCache().get(tool_set(*(tools or [])))))
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -44,8 +44,8 @@ class BodyWriter:
         self._max_tokens = config.max_tokens_field or config.kind.max_tokens
         self._extra = {key: value for key, value in config.extra_body.items() if key not in _OWN}
 
-    def write(self, model: str, settings: ResponseCreate, history: History, tools: EncodedTools) -> bytes:
-        """Returns the body. Costs a copy of the history's JSON and the encoding of the settings."""
+    def write(self, model: str, settings: ResponseCreate, history: History, tools: EncodedTools) -> list[bytes]:
+        """Returns the body in pieces. Costs the encoding of the settings; nothing of the history is copied."""
         parameters: dict[str, Any] = {
             "model": model,
             "stream": True,
@@ -57,11 +57,16 @@ class BodyWriter:
             parameters |= choice
             parameters["tools"] = msgspec.Raw(offered)
         parameters.update(self._extra)
-        messages = history.joined()
+        pieces = [encode(parameters)[:-1], b',"messages":[']
         first = _instructions(settings, history, self._flavour)
         if first:
-            messages.insert(0, first)
-        return b'%b,"messages":[%b]}' % (encode(parameters)[:-1], b",".join(messages))
+            pieces += (first, b",")
+        for message in history.joined():
+            pieces += (message, b",")
+        if pieces[-1] == b",":
+            pieces.pop()
+        pieces.append(b"]}")
+        return pieces
 
 
 def _instructions(settings: ResponseCreate, history: History, flavour: Flavour) -> bytes:

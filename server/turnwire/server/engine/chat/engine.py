@@ -1,7 +1,7 @@
 """The engine port over an OpenAI-compatible chat-completions upstream.
 
 Above it: the runtime. Below it: `passes`, `body`, `history`, `tools` and `upstream`. A turn costs the encoding of what
-is new, one copy of the history's JSON, and the upstream's own work on it: the chat API has no other memory.
+is new, and the sending of the whole history's JSON: the chat API has no other memory.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ChatEngine:
         """Begins a pass. Must be called on the event loop's thread."""
         self.stats.passes += 1
 
-        async def prepare() -> tuple[bytes, EncodedTools]:
+        async def prepare() -> tuple[list[bytes], EncodedTools]:
             return await self._prepare(prompt)
 
         request_id = f"{prompt.response_id}-{prompt.pass_id}"
@@ -133,7 +133,7 @@ class ChatEngine:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._upstream.aclose()
 
-    async def _prepare(self, prompt: Prompt) -> tuple[bytes, EncodedTools]:
+    async def _prepare(self, prompt: Prompt) -> tuple[list[bytes], EncodedTools]:
         if self._closed:
             raise Refusal("server_error", "The chat engine is closed.")
         served = self._served.get(prompt.model)

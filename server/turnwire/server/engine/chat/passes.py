@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import aiohttp
@@ -31,6 +31,10 @@ _DRAIN: Final = 1.0
 """Seconds to wait for the end of the body, so that the connection can serve the next pass."""
 
 
+_AHEAD: Final = 1.25
+"""Silence is noticed after the limit, and before so many times the limit."""
+
+
 class ChatPass:
     """A running pass."""
 
@@ -39,7 +43,7 @@ class ChatPass:
         upstream: Upstream,
         config: ChatEngineConfig,
         request_id: str,
-        prepare: Callable[[], Awaitable[tuple[bytes, EncodedTools]]],
+        prepare: Callable[[], Awaitable[tuple[list[bytes], EncodedTools]]],
         sink: Sink,
         on_over: Callable[[ChatPass, Finish | EngineFailure | None], None],
     ) -> None:
@@ -132,7 +136,7 @@ class ChatPass:
                     return None
                 return failure(error, begun=stream.begun)
 
-    async def _exchange(self, body: bytes, stream: ChatStream) -> EngineFailure | None:
+    async def _exchange(self, body: Sequence[bytes], stream: ChatStream) -> EngineFailure | None:
         config = self._config
         try:
             async with (
@@ -157,8 +161,8 @@ class ChatPass:
         return None
 
     async def _read(self, response: aiohttp.ClientResponse, stream: ChatStream, clock: asyncio.Timeout) -> None:
-        now = asyncio.get_running_loop().time
         idle, tail = self._config.idle_timeout, self._config.tail_timeout
+        waiting = False
         content = response.content
         while not self._over:
             data = await content.readany()
@@ -171,7 +175,11 @@ class ChatPass:
                 # Time in which nobody wants to read says nothing about the upstream.
                 clock.reschedule(None)
                 await flowing.wait()
-            clock.reschedule(now() + (tail if stream.stopped else idle))
+            if not stream.stopped:
+                _extend(clock, idle)
+            elif not waiting:
+                waiting = True
+                clock.reschedule(asyncio.get_running_loop().time() + tail)
         if isinstance(stream.outcome, Finish) and not content.at_eof():
             await self._drain(content, clock)
 
@@ -195,6 +203,8 @@ class ChatPass:
                 self.abort()
 
     def _conclude(self, stream: ChatStream) -> None:
+        if stream.told:
+            _log.warning("the upstream failed %s: %s", self._request_id, stream.told)
         if stream.outcome is not None:
             self._end(stream.outcome)
 
@@ -207,3 +217,11 @@ class ChatPass:
             self._sink.ended(outcome)
         except Exception:
             _log.exception("a sink failed to take the end of a pass")
+
+
+def _extend(clock: asyncio.Timeout, limit: float) -> None:
+    """Lets a limit begin anew. Setting a timer for every read would cost as much as reading, so it is set ahead."""
+    now = asyncio.get_running_loop().time()
+    due = clock.when()
+    if due is None or due - now < limit or due - now > _AHEAD * limit:
+        clock.reschedule(now + _AHEAD * limit)

@@ -65,6 +65,8 @@ class ChatStream:
         """Whether the model has stopped, so that only usage and the end of the stream are missing."""
         self.begun = False
         """Whether anything was passed on."""
+        self.told = ""
+        """What the upstream said about its trouble, for the operator."""
         self._secrets = secrets
         self._max_event = max_event_bytes
         self._max_answer = max_answer_bytes
@@ -166,7 +168,7 @@ class ChatStream:
 
     def _frame(self, frame: Frame, out: list[Chunk]) -> None:
         if frame.error:
-            self.outcome = errors.of_frame(frame.error, self._secrets)
+            self._fail(frame.error)
             return
         if frame.usage:
             self._usage = usage_of(frame.usage, frame.timings)
@@ -180,7 +182,7 @@ class ChatStream:
             # The last there is, by the book; some upstreams then leave the connection as it is.
             self._over = self.stopped
         elif frame.message or frame.detail:
-            self.outcome = errors.of_frame({"message": frame.message or frame.detail}, self._secrets)
+            self._fail({"message": frame.message or frame.detail})
             return
         if self._whole is not None and self.outcome is None:
             self._done(out)
@@ -255,6 +257,10 @@ class ChatStream:
         self._calls.delta(piece.index, piece.id or "", name, function.arguments if function else None, out)
 
     # The end
+
+    def _fail(self, error: object) -> None:
+        self.told = errors.words(str(error), self._secrets)
+        self.outcome = errors.of_frame(error, self._secrets)
 
     def _stop(self, reason: str, out: list[Chunk]) -> None:
         failure = _FAILURES.get(reason)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, cast
 
@@ -24,7 +24,7 @@ from turnwire.server.session.chunks import EngineFailure
 
 _log: Final = logging.getLogger(__name__)
 
-_WRITE: Final = 64 * 1024
+_WRITE: Final = 256 * 1024
 """Bytes written at once; the transport may push back in between."""
 
 _MAX_MODELS_BYTES: Final = 4 * 1024 * 1024
@@ -40,21 +40,39 @@ class Reuse(Protocol):
 
 
 class _Body(aiohttp.Payload):
-    """A body that is written piece by piece."""
+    """A body in pieces, put together only as far as it is being written."""
 
-    _value: bytes
+    _value: Sequence[bytes]
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__(body, content_type="application/json")
-        self._size = len(body)
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        super().__init__(pieces, content_type="application/json")
+        self._size = sum(map(len, pieces))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
+        return b"".join(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        whole = memoryview(self._value)
-        for start in range(0, len(whole), _WRITE):
-            await writer.write(whole[start : start + _WRITE])
+        batch: list[bytes] = []
+        size = 0
+        for piece in self._value:
+            batch.append(piece)
+            size += len(piece)
+            if size >= _WRITE:
+                await _write(writer, b"".join(batch))
+                batch.clear()
+                size = 0
+        if batch:
+            await writer.write(b"".join(batch))
+
+
+async def _write(writer: AbstractStreamWriter, data: bytes) -> None:
+    """Writes what may be one huge item."""
+    if len(data) <= 2 * _WRITE:
+        await writer.write(data)
+        return
+    whole = memoryview(data)
+    for start in range(0, len(whole), _WRITE):
+        await writer.write(whole[start : start + _WRITE])
 
 
 class Upstream:
@@ -69,7 +87,9 @@ class Upstream:
         """What must not be repeated to clients."""
 
     @asynccontextmanager
-    async def complete(self, body: bytes, request_id: str, reuse: Reuse) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async def complete(
+        self, body: Sequence[bytes], request_id: str, reuse: Reuse
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Asks for a completion; within the context its answer can be read. Cancelling it drops the connection.
 
         Raises:
