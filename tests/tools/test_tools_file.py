@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from turnwire.server.tools.config import McpServer, ToolsConfig
+from turnwire.server.tools.config import McpConfig, McpLimits, McpServer, SearchConfig, ToolsConfig
+from turnwire.server.tools.room import MissingExtra, open_room
 from turnwire.server.tools.tools_file import ToolsFileError, load_tools_file
+from turnwire.v1.tool_pb2 import McpTool, Tool, ToolSet, WebSearchTool
 
 ENVIRON = {"DOCS_TOKEN": "s3cret", "BRAVE_KEY": "k3y"}
 
@@ -110,3 +113,26 @@ def test_what_is_no_tools_file(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ToolsFileError, match="cannot be read"):
         load_tools_file(tmp_path / "nothing.toml", {})
+
+
+async def test_the_file_of_the_documentation_can_be_used(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "hosted-tools.md"
+    text = page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    path = tmp_path / "tools.toml"
+    path.write_text(text, encoding="utf-8")
+    config = load_tools_file(path, {"DOCS_TOKEN": "s3cret", "BRAVE_API_KEY": "k3y"})
+    assert config.mcp.limits == McpLimits()
+    room = open_room(config)
+    declared = ToolSet(tools=[Tool(mcp=McpTool(server_label="docs")), Tool(web_search=WebSearchTool())])
+    assert room.hosted_names(declared) == {"web_search"}
+    assert room.hosted_servers(declared) == ("docs",)
+    await room.aclose()
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("turnwire.server.tools.mcp.servers", "turnwire.server.tools.web_search.brave"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for config in (ToolsConfig(McpConfig(allowed_urls=("https://x/",))), ToolsConfig(web_search=SearchConfig())):
+        with pytest.raises(MissingExtra, match=r"turnwire\[tools\]"):
+            open_room(config)
+    open_room(ToolsConfig())

@@ -24,6 +24,9 @@ from turnwire.v1.tool_pb2 import FunctionTool, McpTool, NamedToolChoice, ToolCho
 _MAX_OFFERS: Final = 8
 """Offers kept for one declared set: one per state of its servers' listings."""
 
+_MAX_FUNCTIONS: Final = 1_024
+"""Functions that one server may offer; clients replay listings of any length."""
+
 _SEARCH_TOOL: Final = FunctionTool(
     name=WEB_SEARCH,
     description="Searches the web and returns titles, addresses and excerpts of the pages found.",
@@ -81,7 +84,7 @@ def _build(tools: Tools, listings: Mapping[str, Listing], sets: ToolSets, *, sea
 
 def _functions(server: McpTool, listing: Listing) -> Iterator[tuple[FunctionTool, Target]]:
     """Yields the tools of a server that may be called, each with what runs when it is."""
-    for text in Item.FromString(listing.data).mcp_list_tools.tools:
+    for text in Item.FromString(listing.data).mcp_list_tools.tools[:_MAX_FUNCTIONS]:
         tool = as_object(decoded(text))
         name = tool.get("name") if tool else None
         if tool is None or not isinstance(name, str) or not name or not allowed(server, tool):

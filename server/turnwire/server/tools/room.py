@@ -20,7 +20,7 @@ from turnwire.v1.tool_pb2 import ToolSet
 if TYPE_CHECKING:
     from turnwire.server.tools.mcp.servers import McpServers
 
-_EXTRA: Final = "MCP servers need the packages of turnwire[tools]: pip install 'turnwire[tools]'"
+_EXTRA: Final = "hosted tools need the packages of turnwire[tools]: pip install 'turnwire[tools]'"
 
 
 class MissingExtra(Exception):
@@ -38,7 +38,7 @@ class HostedRoom:
             search: Who searches the web; None leaves web search to nobody.
 
         Raises:
-            MissingExtra: MCP servers are allowed, and the SDK is not installed.
+            MissingExtra: MCP servers are allowed, and packages that they need are not installed.
         """
         self._config = config.mcp
         self._search = None if search is None else WebSearch(search)
@@ -113,6 +113,21 @@ class HostedRoom:
             await self._servers.aclose()
         if self._search is not None:
             await self._search.aclose()
+
+
+def open_room(config: ToolsConfig) -> HostedRoom:
+    """Returns the room of a configuration; it connects to nobody before it is used.
+
+    Raises:
+        MissingExtra: Packages that it needs are not installed.
+    """
+    if config.web_search is None:
+        return HostedRoom(config)
+    try:
+        from turnwire.server.tools.web_search.brave import BraveSearch
+    except ImportError as error:
+        raise MissingExtra(_EXTRA) from error
+    return HostedRoom(config, BraveSearch(config.web_search))
 
 
 def _servers(config: ToolsConfig) -> McpServers:
