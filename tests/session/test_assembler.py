@@ -42,6 +42,9 @@ class Recorder:
         self.hosted.append((call_id, name, arguments))
         self.tokens += tokens
 
+    def split(self, name: str) -> tuple[str, str]:
+        return "", name
+
     def is_hosted(self, name: str) -> bool:
         return name.startswith("hosted_")
 

@@ -87,6 +87,10 @@ class Listener(Protocol):
         """Whether the server runs the tool."""
         ...
 
+    def split(self, name: str) -> tuple[str, str]:
+        """Returns the namespace, if any, and the name of a tool as it was declared."""
+        ...
+
 
 class _Part:
     """One part of the open message or reasoning item."""
@@ -316,17 +320,21 @@ class Assembler:
             self._emit_text(self._delta, 0, chunk.text, chunk.ids)
 
     def _call_item(self, call: _Call, text: str, status: ItemStatus.ValueType) -> Item:
+        namespace, name = self._listener.split(call.name)
         if call.kind is CallKind.FUNCTION:
-            return Item(
-                function_call=FunctionCall(
-                    id=self._item_id, call_id=call.call_id, name=call.name, arguments=text, status=status
-                )
+            function = FunctionCall(
+                id=self._item_id,
+                call_id=call.call_id,
+                name=name,
+                arguments=text,
+                status=status,
+                namespace=namespace or None,
             )
-        return Item(
-            custom_tool_call=CustomToolCall(
-                id=self._item_id, call_id=call.call_id, name=call.name, input=text, status=status
-            )
+            return Item(function_call=function)
+        custom = CustomToolCall(
+            id=self._item_id, call_id=call.call_id, name=name, input=text, status=status, namespace=namespace or None
         )
+        return Item(custom_tool_call=custom)
 
     def _close_call(self, call: _Call, status: ItemStatus.ValueType) -> None:
         self._call = None

@@ -80,6 +80,9 @@ class _RunListener:
     def is_hosted(self, name: str) -> bool:
         return name in self._run.offered.hosted
 
+    def split(self, name: str) -> tuple[str, str]:
+        return self._run.tools.split(name)
+
 
 class Passes:
     """Carries responses through their passes."""

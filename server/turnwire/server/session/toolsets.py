@@ -17,7 +17,18 @@ from turnwire.v1.tool_pb2 import ToolSet
 class Tools:
     """One set of tools; a value, compared by identity since equal sets are the same object."""
 
-    __slots__ = ("__weakref__", "_parsed", "checked", "data", "digest", "hosted", "offers", "servers", "targets")
+    __slots__ = (
+        "__weakref__",
+        "_namespaced",
+        "_parsed",
+        "checked",
+        "data",
+        "digest",
+        "hosted",
+        "offers",
+        "servers",
+        "targets",
+    )
 
     def __init__(self, data: bytes, digest: bytes) -> None:
         """Takes the serialized ToolSet and its hash."""
@@ -34,12 +45,31 @@ class Tools:
         self.offers: dict[tuple[bytes, ...], Tools] = {}
         """What the model was offered of this set, by the listings of its servers. A memo."""
         self._parsed: ToolSet | None = None
+        self._namespaced: Mapping[str, tuple[str, str]] | None = None
 
     def parsed(self) -> ToolSet:
         """Returns the set as a message, which must not be changed."""
         if self._parsed is None:
             self._parsed = ToolSet.FromString(self.data)
         return self._parsed
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Returns the namespace and the name of a tool as it was declared; no namespace where it has none.
+
+        Args:
+            name: What the model called: for a tool of a namespace both names with a point between.
+        """
+        if "." not in name:
+            return "", name
+        if self._namespaced is None:
+            self._namespaced = {
+                f"{group.namespace.name}.{inner}": (group.namespace.name, inner)
+                for group in self.parsed().tools
+                if group.WhichOneof("kind") == "namespace"
+                for tool in group.namespace.tools
+                if (inner := tool.function.name or tool.custom.name)
+            }
+        return self._namespaced.get(name, ("", name))
 
     def target(self, name: str) -> Target:
         """Returns what a hosted function stands for."""
