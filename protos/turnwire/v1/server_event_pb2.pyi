@@ -587,7 +587,9 @@ class ResponseDone(_message.Message):
 
     @_builtins.property
     def awaiting_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Calls whose outputs are missing: by append while the response is held, by the next create once it has ended."""
+        """Calls whose outputs are missing, and approvals that were asked for: by append while the response is held, by the next
+        create once it has ended. Approvals may be left open there.
+        """
 
     @_builtins.property
     def void_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
