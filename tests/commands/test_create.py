@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from turnwire.client.commands import connection
 from turnwire.client.commands.create import create
 from turnwire.client.testing import FakeServer, function_call, message
 from turnwire.v1.item_pb2 import ContentPart, Item, Reasoning, ReasoningText
@@ -91,11 +89,12 @@ def test_reasoning_is_shown_on_standard_error_only_where_asked_for(fake: FakeSer
     assert invoke(create, "--model", "m", "--show-reasoning", "Well?").stdout == "Yes.\n"
 
 
-def test_a_key_file_holds_the_key_in_its_first_line(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text("\nsecret-key-1\n# mine\n")
-    assert connection.target("localhost", None, file).api_key == "secret-key-1"
-    assert connection.target("localhost", "other", None).api_key == "other"
+@pytest.mark.parametrize("arguments", [["-"], ["hi\udcff"], ["--instructions", "\udcff", "hi"]])
+def test_what_is_not_utf8_text_is_wrong_usage(arguments: list[str], invoke: Invoke) -> None:
+    # So Python hands on arguments that are not UTF-8: the byte ff as a surrogate.
+    result = invoke(create, *arguments, stdin=b"hi\xff")
+    assert result.exit_code == 2
+    assert "not UTF-8 text" in result.stderr
 
 
 def test_help_has_examples_and_exit_codes(invoke: Invoke) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 
 from turnwire.client._channel import ChannelOptions
@@ -60,11 +61,24 @@ def test_events_from_a_file_are_all_read_before_one_is_sent(fake: FakeServer, in
     assert fake.requests == []
 
 
-def test_a_refused_event_is_shown_and_does_not_hang(fake: FakeServer, invoke: Invoke) -> None:
+def test_a_refused_event_is_shown_and_ends_with_1(fake: FakeServer, invoke: Invoke) -> None:
     fake.reject("model_not_found", "there is no m")
     result = invoke(events, stdin=CREATE)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert shown(result)[0]["rejected"]
+
+
+def test_a_response_that_fails_is_shown_and_ends_with_1(fake: FakeServer, invoke: Invoke) -> None:
+    fake.fail("server_error", "a bad day")
+    result = invoke(events, "--prompt", "Hi", "--model", "m")
+    assert result.exit_code == 1
+    assert "a bad day" in result.stdout
+
+
+def test_input_that_is_not_utf8_is_wrong_usage(fake: FakeServer, invoke: Invoke) -> None:
+    result = invoke(events, stdin=b'{"request_id": "\xff"}\n')
+    assert result.exit_code == 2
+    assert "standard input, line 1: not an event: not UTF-8 text" in result.stderr
 
 
 def test_a_response_that_is_held_when_the_input_ends_is_let_go(fake: FakeServer, invoke: Invoke) -> None:
@@ -84,10 +98,66 @@ def test_credit_is_returned_where_the_server_asks_for_it(fake: FakeServer, invok
     assert not any(request.HasField("ack") for request in fake.requests)
 
 
-def test_sources_exclude_each_other(invoke: Invoke) -> None:
-    result = invoke(events, "--prompt", "Hi", "--send", "x")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--prompt", "Hi", "--send", "x"], "exclude each other"),
+        (["--send", "x", "--model", "m"], "--model and --verbosity are for --prompt"),
+        (["--verbosity", "done"], "--model and --verbosity are for --prompt"),
+        (["--prompt", "Hi", "--full-speed"], "--full-speed is for --replay"),
+        (["--replay", "x", "--record", "./x"], "name another file"),
+        (["--prompt", "Hi", "--record", "/dev/null"], "cannot be written: not a file"),
+        (["--prompt", "Hi", "--record", "/no/such/folder/x"], "cannot be written: No such file"),
+        (["--prompt", "\udcff"], "the prompt is not UTF-8 text"),
+    ],
+)
+def test_flags_that_make_no_sense_together_are_wrong_usage(
+    arguments: list[str], complaint: str, invoke: Invoke
+) -> None:
+    result = invoke(events, *arguments)
     assert result.exit_code == 2
-    assert "exclude each other" in result.stderr
+    assert complaint in result.stderr
+
+
+def test_a_model_in_the_environment_suits_every_source(
+    fake: FakeServer, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNWIRE_MODEL", "m")
+    for _ in range(2):
+        fake.answer(message("Hello"))
+    assert invoke(events, stdin=CREATE).exit_code == 0
+    assert invoke(events, "--prompt", "Hi").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--prompt", "Hi", "--model", "m", "--address", "127.0.0.1:1"], 3),
+        (["--send", "no-such-file"], 2),
+        (["--prompt", " "], 2),
+        (["--replay", "RECORD"], 2),
+    ],
+)
+def test_a_record_stays_as_it_is_where_nothing_is_recorded(
+    arguments: list[str], code: int, invoke: Invoke, tmp_path: Path
+) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_text("precious\n")
+    result = invoke(events, *(str(path) if one == "RECORD" else one for one in arguments), "--record", str(path))
+    assert result.exit_code == code, result.output
+    assert path.read_text() == "precious\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_record_is_replaced_by_one_of_a_session_that_failed_too(
+    fake: FakeServer, invoke: Invoke, tmp_path: Path
+) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_text("old\n")
+    fake.reject("model_not_found", "there is no m")
+    assert invoke(events, "--prompt", "Hi", "--model", "m", "--record", str(path)).exit_code == 1
+    assert read_transcript(path).entries[-1].message == "OK"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_no_server_ends_with_3(invoke: Invoke) -> None:
@@ -158,7 +228,7 @@ async def test_a_replay_names_the_responses_and_calls_of_its_own_run() -> None:
         return keep
 
     def raw(address: str, keep: Callable[..., None]) -> RawSession:
-        transport = GrpcTransport(address, None, ChannelOptions())
+        transport = GrpcTransport(address, (), ChannelOptions())
         return RawSession(transport, address, on_sent=keep, on_batch=keep, on_end=keep)
 
     entries: list[Entry] = []

@@ -87,6 +87,14 @@ def test_events_are_read_in_the_official_json() -> None:
     assert (official.create, official.lane) == (REQUEST.create, "a")
 
 
+def test_a_field_that_does_not_exist_is_told_from_those_that_do() -> None:
+    with pytest.raises(TranscriptError) as raised:
+        parse_request('{"crate": {}}', "x")
+    assert str(raised.value).startswith("x: not an event: ConnectRequest has no field crate; it has request_id, lane, ")
+    with pytest.raises(TranscriptError, match="Item has no field messag; it has message, reasoning, function_call, "):
+        parse_request('{"create": {"input": {"items": {"items": [{"messag": {}}]}}}}', "x")
+
+
 @pytest.mark.parametrize("line", ["{", "[]", "3", '{"creat": {}}', '{"type": "nonsense"}', '{"create": {"hold": 3}}'])
 def test_a_line_that_is_no_event_is_named(line: str) -> None:
     with pytest.raises(TranscriptError, match=r"^input, line 7: not an event: "):

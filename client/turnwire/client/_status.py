@@ -22,6 +22,15 @@ from turnwire.v1.errors import lookup
 _DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN = "turnwire.v1"
 
+# What gRPC writes into a handshake's failure to what is wrong there.
+_TLS_HINTS = {
+    "CERTIFICATE_VERIFY_FAILED": "no authority that is trusted here has signed its certificate; trust the one that has "
+    "by root_certificates of ChannelOptions (--ca-file of the commands)",
+    "Hostname Verification": "its certificate is for another name; connect to that name, or give it as server_name of "
+    "ChannelOptions",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS; leave out grpcs://",
+}
+
 
 def error_details(error: aio.AioRpcError) -> Error | None:
     """Returns the error of the table that a status carries, where it carries one."""
@@ -62,8 +71,9 @@ def connect_error(address: str, cause: TurnwireError) -> TurnwireError:
     """Returns what to raise when a session could not be opened."""
     if isinstance(cause, RpcFailedError):
         if cause.status == "UNAVAILABLE":
-            msg = f"cannot reach {address}: {cause.details}; check the address and that the server runs"
-            return ConnectError(msg)
+            unknown = f"{cause.details}; check the address and that the server runs"
+            why = next((hint for mark, hint in _TLS_HINTS.items() if mark in cause.details), unknown)
+            return ConnectError(f"cannot reach {address}: {why}")
         if cause.status == "UNIMPLEMENTED":
             return ConnectError(f"the server at {address} does not speak turnwire.v1: {cause.details}")
         return ConnectError(f"{address} opened no session: {cause}")

@@ -5,8 +5,9 @@ Below: grpc. Above: `_connection`. `testing` has a transport in memory.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from grpc import aio
 
@@ -16,16 +17,18 @@ from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.responses_service_pb2_grpc import ResponsesServiceStub
 
+_VISIBLE_ASCII: Final = re.compile(r"[\x21-\x7e]+")
+
 
 class Transport(Protocol):
     """Carries the messages of one session. Each method is called by one task only."""
 
     async def send(self, request: ConnectRequest) -> None:
-        """Sends a message; waits while flow control says so."""
+        """Sends a message; waits while flow control says so. Cancelling it may end the stream."""
         ...
 
     async def receive(self) -> ConnectResponse | None:
-        """Returns the next batch; None when the server has ended the stream in order.
+        """Returns the next batch; None when the server has ended the stream in order. Cancelling it may end the stream.
 
         Raises:
             TurnwireError: The stream ended otherwise.
@@ -33,23 +36,21 @@ class Transport(Protocol):
         ...
 
     async def finish(self) -> None:
-        """Says that nothing more will be sent."""
+        """Says that nothing more will be sent. Cancelling it may end the stream."""
         ...
 
     async def close(self) -> None:
-        """Gives everything back, at once."""
+        """Gives everything back, at once. Cancelling it may leave that to the garbage collector."""
         ...
 
 
 class GrpcTransport:
     """Carries a session over one stream on a channel of its own."""
 
-    def __init__(self, address: str, api_key: str | None, options: ChannelOptions) -> None:
+    def __init__(self, address: str, metadata: Sequence[tuple[str, str]], options: ChannelOptions) -> None:
         """Opens the channel and the stream; nothing is sent yet."""
-        self.address = address
         self.channel = open_channel(address, options)
-        self.metadata = bearer(api_key)
-        self._call = ResponsesServiceStub(self.channel).Connect(metadata=self.metadata)
+        self._call = ResponsesServiceStub(self.channel).Connect(metadata=metadata)
 
     async def send(self, request: ConnectRequest) -> None:
         """Sends a message; waits while flow control says so. Cancelling it ends the stream."""
@@ -74,5 +75,15 @@ class GrpcTransport:
 
 
 def bearer(api_key: str | None) -> Sequence[tuple[str, str]]:
-    """Returns the metadata that carries an API key."""
-    return (("authorization", f"Bearer {api_key}"),) if api_key else ()
+    """Returns the metadata that carries an API key.
+
+    Raises:
+        ValueError: It holds characters that metadata cannot carry.
+    """
+    if not api_key:
+        return ()
+    if not _VISIBLE_ASCII.fullmatch(api_key):
+        # Without the key itself, which would end up in logs.
+        msg = "this is no API key: a key is visible ASCII characters without spaces"
+        raise ValueError(msg)
+    return (("authorization", f"Bearer {api_key}"),)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
@@ -25,6 +26,9 @@ FEATURES: Final = ("append", "fork", "warm_up", "inherit", "credit", "verbosity"
 
 TransportFactory: TypeAlias = Callable[[], Transport]
 """Makes a transport; called once per stream."""
+
+MAX_BATCH_WINDOW: Final = timedelta(seconds=0.1)
+"""The longest that a server lets deltas wait."""
 
 DEFAULT_ADDRESS: Final = "localhost:50051"
 """Where `turnwire serve` listens unless told otherwise."""
@@ -73,7 +77,10 @@ def connect(
         settings.verbosity = build_verbosity(verbosity)
     if batch_window is not None:
         settings.batch_window.CopyFrom(build_duration(batch_window))
-    return Connect(address, api_key, settings, streams, options, transport)
+        if not timedelta() <= settings.batch_window.ToTimedelta() <= MAX_BATCH_WINDOW:
+            msg = f"a batch window is 0 to {MAX_BATCH_WINDOW.total_seconds():g} seconds, not {batch_window}"
+            raise ValueError(msg)
+    return Connect(address, bearer(api_key), settings, streams, options, transport)
 
 
 class Connect:
@@ -82,7 +89,7 @@ class Connect:
     def __init__(
         self,
         address: str,
-        api_key: str | None,
+        metadata: Sequence[tuple[str, str]],
         settings: SessionOpen,
         streams: int,
         options: ChannelOptions,
@@ -90,7 +97,7 @@ class Connect:
     ) -> None:
         """Made by `connect`."""
         self._address = address
-        self._api_key = api_key
+        self._metadata = metadata
         self._settings = settings
         self._streams = streams
         self._options = options
@@ -125,8 +132,8 @@ class Connect:
                 if self._transport is not None:
                     transport = self._transport()
                 else:
-                    transport = GrpcTransport(self._address, self._api_key, self._options)
-                    rpc = rpc or Rpc(transport.channel, transport.metadata)
+                    transport = GrpcTransport(self._address, self._metadata, self._options)
+                    rpc = rpc or Rpc(transport.channel, self._metadata)
                 connections.append(Connection(transport, self._options, self._address))
             await asyncio.gather(*(connection.open(self._settings) for connection in connections))
         except BaseException as error:
@@ -150,8 +157,9 @@ class Client:
         self._address: Final = address
         self._api_key: Final = api_key
         self._options: Final = options or ChannelOptions()
+        metadata = bearer(api_key)
         self._channel: Final = open_channel(address, self._options)
-        self.rpc: Final = Rpc(self._channel, bearer(api_key))
+        self.rpc: Final = Rpc(self._channel, metadata)
         """The one-shot methods."""
 
     def connect(

@@ -12,19 +12,10 @@ import click
 
 from turnwire.client.agent import Agent, AgentResult, Shape, Workspace
 from turnwire.client.agent.loop import DEFAULT_MAX_TURNS
-from turnwire.client.commands.connection import (
-    EXIT_CODES,
-    FAILED,
-    OK,
-    Target,
-    complain,
-    pick_model,
-    read_prompt,
-    run,
-    target,
-    target_options,
-)
+from turnwire.client.commands.ending import EXIT_CODES, FAILED, OK, complain, run
 from turnwire.client.commands.progress import Progress, Watch
+from turnwire.client.commands.prompts import checked_text, model_option, pick_model, read_prompt
+from turnwire.client.commands.target import Target, target_options
 from turnwire.client.commands.waterfall import make_console, totals_lines, waterfall
 from turnwire.v1.response_pb2 import ResponseStatus
 
@@ -56,7 +47,7 @@ The answer goes to standard output, progress and timings to standard error.
     default=Path(),
     help="Folder to work in.  [the current one]",
 )
-@click.option("--model", metavar="NAME", envvar="TURNWIRE_MODEL", show_envvar=True, help="[the server's first]")
+@model_option
 @click.option(
     "--shape",
     type=click.Choice(["append", "create"]),
@@ -64,7 +55,13 @@ The answer goes to standard output, progress and timings to standard error.
     show_default=True,
     help="How the run travels: one held response, or one response per turn.",
 )
-@click.option("--instructions", metavar="TEXT", default=INSTRUCTIONS, help="What the model is told before the task.")
+@click.option(
+    "--instructions",
+    metavar="TEXT",
+    callback=checked_text,
+    default=INSTRUCTIONS,
+    help="What the model is told before the task.",
+)
 @click.option(
     "--max-turns",
     type=click.IntRange(min=1),
@@ -82,16 +79,13 @@ def agent(
     instructions: str,
     max_turns: int,
     quiet: bool,
-    address: str,
-    api_key: str | None,
-    api_key_file: Path | None,
+    where: Target,
 ) -> None:
     """Let a model work on a folder with local tools.
 
     TASK is what to do, or - to read it from standard input.
     """
-    prompt = read_prompt(task)
-    where = target(address, api_key, api_key_file)
+    prompt = read_prompt(task, what="task")
     run(_agent(where, prompt, Workspace(workspace), model, shape, instructions, max_turns, quiet=quiet))
 
 

@@ -5,24 +5,13 @@ Above it: the `turnwire` command. Below it: the client library.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from turnwire.client import ResponseStream
 from turnwire.client._body import CreateFields
-from turnwire.client.commands.connection import (
-    EXIT_CODES,
-    FAILED,
-    OK,
-    Target,
-    complain,
-    pick_model,
-    read_prompt,
-    run,
-    target,
-    target_options,
-)
+from turnwire.client.commands.ending import EXIT_CODES, FAILED, OK, complain, run
+from turnwire.client.commands.prompts import checked_text, model_option, pick_model, read_prompt
+from turnwire.client.commands.target import Target, target_options
 from turnwire.v1.json import to_json
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.server_event_pb2 import ResponseDone
@@ -39,9 +28,11 @@ Examples:
 
 @click.command(epilog=_EPILOG, context_settings={"max_content_width": 100})
 @click.argument("prompt")
-@click.option("--model", metavar="NAME", envvar="TURNWIRE_MODEL", show_envvar=True, help="[the server's first]")
-@click.option("--instructions", metavar="TEXT", help="What the model is told before the prompt.")
-@click.option("--effort", metavar="LEVEL", help="How much to reason, such as low, medium or high.")
+@model_option
+@click.option("--instructions", metavar="TEXT", callback=checked_text, help="What the model is told before the prompt.")
+@click.option(
+    "--effort", metavar="LEVEL", callback=checked_text, help="How much to reason, such as low, medium or high."
+)
 @click.option("--max-output-tokens", type=click.IntRange(min=16), help="Where to cut the answer.")
 @click.option("--show-reasoning", is_flag=True, help="Write the model's reasoning to standard error, dimmed.")
 @click.option("--json", "as_json", is_flag=True, help="Write the whole response at the end, in the official JSON.")
@@ -54,9 +45,7 @@ def create(
     max_output_tokens: int | None,
     show_reasoning: bool,
     as_json: bool,
-    address: str,
-    api_key: str | None,
-    api_key_file: Path | None,
+    where: Target,
 ) -> None:
     """Ask once and stream the answer's text.
 
@@ -70,7 +59,6 @@ def create(
     }
     if effort is not None:
         fields["reasoning"] = {"effort": effort}
-    where = target(address, api_key, api_key_file)
     run(_create(where, fields, show_reasoning=show_reasoning, as_json=as_json))
 
 

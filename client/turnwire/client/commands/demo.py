@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from turnwire.client.agent import Shape
-from turnwire.client.commands.connection import FAILED, MISUSED, OK, complain, run
+from turnwire.client.commands.ending import FAILED, MISUSED, OK, complain, run
 from turnwire.client.commands.waterfall import make_console
 from turnwire.client.demo.sample import plain_pytest
 from turnwire.client.demo.show import Plan, run_demo

@@ -10,17 +10,21 @@ Messages are in protobuf's JSON, with the field names of the schema. Above it: `
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib.metadata
 import json
+import os
 import platform
 import re
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from google.protobuf import json_format
+from google.protobuf import descriptor_pool, json_format
 from google.protobuf.message import Message
 
 from turnwire.v1.client_event_pb2 import ConnectRequest
@@ -36,6 +40,8 @@ _SECRET_NAMES: Final = frozenset({"authorization", "api_key", "resume_token", "p
 _SECRET_SHAPES: Final = re.compile(
     r"\b(?:Bearer\s+|(?:sk|pk|rk|xai|gsk|ghp|gho|ghs|glpat|hf|xox[abp]|AKIA|AIza)[-_]?)[A-Za-z0-9._~+/-]{16,}=*"
 )
+
+_UNKNOWN_FIELD: Final = re.compile(r'.*Message type "([\w.]+)" has no field named "(\w+)" .*')
 
 
 class TranscriptError(ValueError):
@@ -88,6 +94,8 @@ class Recorder:
         self._file = file
         self._clock = clock
         self._started = clock()
+        self.answered = False
+        """Whether the server has said anything."""
         self._secrets = tuple(secret for secret in secrets if secret)
         header = {"turnwire_transcript": FORMAT, **_versions(), "address": address}
         self._write(header)
@@ -95,6 +103,7 @@ class Recorder:
     def said(self, message: ConnectRequest | ConnectResponse) -> None:
         """Writes a request or a batch."""
         side = "client" if isinstance(message, ConnectRequest) else "server"
+        self.answered = self.answered or side == "server"
         self._write({"t": self._seconds(), side: redact(to_dict(message), self._secrets)})
 
     def ended(self, how: str) -> None:
@@ -110,13 +119,45 @@ class Recorder:
         self._file.flush()
 
 
+@contextlib.contextmanager
+def recording(path: Path, *, address: str, secrets: Iterable[str]) -> Generator[Recorder, None, None]:
+    """Records into a new file, which takes the place of `path` at the end if the server has said anything.
+
+    Args:
+        path: Where the transcript shall be. What is there stays there if there was no session.
+        address: Where the session is.
+        secrets: Texts that must not be written.
+
+    Raises:
+        TranscriptError: There can be no file.
+    """
+    path = path.resolve()
+    try:
+        if path.exists() and not path.is_file():
+            raise FileExistsError(errno.EEXIST, "not a file")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        msg = f"{path}: cannot be written: {error.strerror}"
+        raise TranscriptError(msg) from error
+    file = os.fdopen(descriptor, "w", encoding="utf-8")
+    recorder = Recorder(file, address=address, secrets=secrets)
+    try:
+        with file:
+            yield recorder
+    finally:
+        if recorder.answered:
+            os.replace(name, path)
+        else:
+            os.unlink(name)
+
+
 def read_transcript(path: Path) -> Transcript:
     """Reads a transcript.
 
     Raises:
         TranscriptError: The file cannot be read, or is none.
     """
-    lines = read_lines(path)
+    lines = _lines(path)
     try:
         header = json.loads(lines[0]) if lines else None
     except ValueError:
@@ -133,7 +174,16 @@ def read_transcript(path: Path) -> Transcript:
     )
 
 
-def parse_request(line: str, place: str) -> ConnectRequest:
+def read_requests(path: Path) -> list[ConnectRequest]:
+    """Reads a file of events, one a line; see `parse_request`.
+
+    Raises:
+        TranscriptError: It cannot be read, or a line of it is none.
+    """
+    return [parse_request(line, f"{path}:{number}") for number, line in enumerate(_lines(path), 1) if line.strip()]
+
+
+def parse_request(line: str | bytes, place: str) -> ConnectRequest:
     """Reads an event of the client's, in protobuf's JSON or, where it has a `type`, in the official one.
 
     Raises:
@@ -149,18 +199,24 @@ def parse_request(line: str, place: str) -> ConnectRequest:
         return json_format.ParseDict(cast("dict[str, Any]", value), ConnectRequest())
     except RequestError as error:
         reason = error.error.message
-    except (ValueError, json_format.ParseError) as error:
-        reason = " ".join(str(error).split())
+    except json_format.ParseError as error:
+        reason = _UNKNOWN_FIELD.sub(_with_fields, " ".join(str(error).split()))
+    except UnicodeDecodeError:
+        reason = "not UTF-8 text"
+    except ValueError as error:
+        reason = str(error)
     msg = f"{place}: not an event: {reason}"
     raise TranscriptError(msg)
 
 
-def read_lines(path: Path) -> list[str]:
-    """Reads a text file's lines.
+def _with_fields(found: re.Match[str]) -> str:
+    """Names a message's fields as its schema does, where protobuf names them as its JSON may have them, too."""
+    message, name = found.groups()
+    fields = descriptor_pool.Default().FindMessageTypeByName(message).fields
+    return f"{message.rpartition('.')[2]} has no field {name}; it has {', '.join(field.name for field in fields)}"
 
-    Raises:
-        TranscriptError: It cannot be read.
-    """
+
+def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
