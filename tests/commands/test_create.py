@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
 import pytest
 from click.testing import Result
 
-from turnwire.client.commands.create import create
+from turnwire.client import RpcFailedError, SessionLost
+from turnwire.client.commands.create import create, write_stream
 from turnwire.client.testing import FakeServer, function_call, message
 from turnwire.v1.item_pb2 import ContentPart, Item, Reasoning, ReasoningText
 
@@ -48,6 +50,16 @@ def test_a_failed_response_ends_with_1_and_a_sentence(fake: FakeServer, invoke: 
     result = invoke(create, "--model", "m", "Hi")
     assert (result.exit_code, result.stdout) == (1, "Half\n")
     assert result.stderr == "Error: the response failed: server_is_overloaded: try later\n"
+
+
+async def test_an_answer_that_breaks_off_ends_its_line(fake: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.hang(message("Half of it"))
+    async with asyncio.timeout(5), fake.connect() as session:
+        stream = await session.create(model="m", input="Hi")
+        fake.drop(RpcFailedError("UNAVAILABLE", "gone"))
+        with pytest.raises(SessionLost):
+            await write_stream(stream, show_reasoning=False, show_text=True)
+    assert capsys.readouterr().out == "Half of it\n"
 
 
 def test_a_refused_prompt_ends_with_1_and_a_sentence(fake: FakeServer, invoke: Invoke) -> None:

@@ -66,39 +66,47 @@ async def _create(where: Target, fields: CreateFields, *, show_reasoning: bool, 
     async with where.connect() as session:
         fields["model"] = await pick_model(session, fields.get("model"))
         async with await session.create(**fields) as stream:
-            await _stream(stream, show_reasoning=show_reasoning, show_text=not as_json)
+            await write_stream(stream, show_reasoning=show_reasoning, show_text=not as_json)
             if as_json:
                 response = await stream.get_final_response(raise_on_failure=False)
                 click.echo(to_json(response, fill=True).decode())
             return _outcome(stream.done or ResponseDone())
 
 
-async def _stream(stream: ResponseStream, *, show_reasoning: bool, show_text: bool) -> None:
-    """Writes what comes, each to its own stream, and ends lines where one gives way to the other."""
+async def write_stream(stream: ResponseStream, *, show_reasoning: bool, show_text: bool) -> None:
+    """Writes what comes, each to its own stream, and ends lines where one gives way to the other, or breaks off.
+
+    Cancelling it is safe: no event is lost.
+
+    Raises:
+        SessionLost: The session ended before the response.
+    """
     writing_reasoning = False
     line_open = False
-    async for event in stream:
-        kind = event.kind
-        if kind in ("output_text_delta", "refusal_delta") and show_text:
-            if writing_reasoning:
-                click.echo(err=True)
-                writing_reasoning = False
-            click.echo(event.delta, nl=False)
-            line_open = not event.delta.endswith("\n")
-        elif kind in ("reasoning_text_delta", "reasoning_summary_text_delta") and show_reasoning:
-            writing_reasoning = True
-            click.echo(click.style(event.delta, dim=True), nl=False, err=True)
-        elif kind == "output_item_done" and event.item.HasField("function_call"):
-            if line_open:
-                click.echo()
-                line_open = False
-            call = event.item.function_call
-            note = f"the model called {call.name}({call.arguments}), which `turnwire create` does not run"
-            click.echo(click.style(note, dim=True), err=True)
-    if writing_reasoning:
-        click.echo(err=True)
-    if line_open:
-        click.echo()
+    try:
+        async for event in stream:
+            kind = event.kind
+            if kind in ("output_text_delta", "refusal_delta") and show_text:
+                if writing_reasoning:
+                    click.echo(err=True)
+                    writing_reasoning = False
+                click.echo(event.delta, nl=False)
+                line_open = not event.delta.endswith("\n")
+            elif kind in ("reasoning_text_delta", "reasoning_summary_text_delta") and show_reasoning:
+                writing_reasoning = True
+                click.echo(click.style(event.delta, dim=True), nl=False, err=True)
+            elif kind == "output_item_done" and event.item.HasField("function_call"):
+                if line_open:
+                    click.echo()
+                    line_open = False
+                call = event.item.function_call
+                note = f"the model called {call.name}({call.arguments}), which `turnwire create` does not run"
+                click.echo(click.style(note, dim=True), err=True)
+    finally:
+        if writing_reasoning:
+            click.echo(err=True)
+        if line_open:
+            click.echo()
 
 
 def _outcome(done: ResponseDone) -> int:
