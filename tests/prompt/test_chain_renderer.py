@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from array import array
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from turnwire.server.engine.tokens.rendering import ChainRenderer, RenderedPrompt
+import pytest
+
+from turnwire.server.engine.tokens.rendering import ChainRenderer, RenderedPrompt, read_model_files
 from turnwire.server.prompt import vocabulary
 from turnwire.server.prompt.harmony import HarmonyRenderer
 from turnwire.server.prompt.harmony.marks import CALL, CHANNEL, END, MESSAGE, RETURN, START, word
+from turnwire.server.prompt.template import TemplateRenderer
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.toolsets import NO_TOOLS
@@ -315,3 +319,15 @@ def test_a_whole_rendering_shows_the_history_from_its_items() -> None:
     assert [shown.count(f"question {turn}") for turn in range(3)] == [1, 1, 1]
     assert [shown.count(f"answer {turn}") for turn in range(2)] == [1, 1]
     assert "secret" not in shown
+
+
+def test_a_models_folder_is_all_that_a_template_needs(tmp_path: Path) -> None:
+    for name, data in model("headers").files.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 8]}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    renderer = TemplateRenderer(read_model_files(tmp_path))
+    assert renderer.template_hash == model("headers").renderer.template_hash
+    assert renderer.stop_token_ids[:2] == (7, 8)
+    with pytest.raises(NotADirectoryError, match="is no folder"):
+        read_model_files(tmp_path / "nowhere")

@@ -26,7 +26,7 @@ from turnwire.v1.item_pb2 import (
 )
 from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolSet
 
-from .models import OWN, REAL, Model, model
+from .models import OWN, REAL, Model, model, tokenizers
 
 TOOLS = ToolSet(
     tools=[
@@ -277,3 +277,14 @@ def test_what_reads_like_a_special_token_inside_the_vocabulary_is_cut(monkeypatc
     ids = list(tokenizer.encode(tokenizer.special.mark("<|im_end|>"), begins=False))
     assert end not in ids
     assert made.decode(ids) == "<|im_end|>"
+
+
+def test_special_tokens_that_swallow_blanks_do_so() -> None:
+    made = model("chatml")
+    whole = tokenizers.Tokenizer.from_str(made.tokenizer.to_str())
+    swallowing = [("<|left|>", True, False), ("<|right|>", False, True), ("<|both|>", True, True)]
+    whole.add_special_tokens([tokenizers.AddedToken(name, lstrip=lt, rstrip=rt) for name, lt, rt in swallowing])
+    renderer = TemplateRenderer({**made.files, "tokenizer.json": whole.to_str().encode()})
+    text = "a \n<|left|> b <|right|> \n c <|both|>  <|both|> d <|im_end|> e"
+    expected = whole.encode(text, add_special_tokens=False).ids
+    assert list(renderer.tokenizer.encode(text, begins=True)) == expected

@@ -10,6 +10,7 @@ import datetime
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from turnwire.server.prompt.parts import call_of, output_of
@@ -18,6 +19,9 @@ from turnwire.server.prompt.segments import Rendered, Segment
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.transcript import Entry, Origin, Transcript
 from turnwire.v1.item_pb2 import FunctionCallOutput, Item, ToolOutput
+
+MODEL_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+"""The files that are read of a model's folder; the first is required, and a template in one of the next two."""
 
 ALL_TURNS: Final = "all_turns"
 """The value of `reasoning.context` that keeps the reasoning of finished turns."""
@@ -83,6 +87,9 @@ class ChainRenderer:
         memo, since = self._find(transcript)
         head = _head(prompt, memo.head.date if memo is not None else self._today())
         changed = memo is not None and memo.head != head
+        if memo is not None and not changed:
+            # The same words, kept once for the whole chain.
+            head = memo.head
         if memo is None or changed:
             chain, base = self.renderer.start(head), None
             segments = list(transcript.segments())
@@ -162,6 +169,18 @@ class ChainRenderer:
         if transcript is not None:
             for segment in reversed(list(transcript.segments())):
                 yield self._step(segment)
+
+
+def read_model_files(folder: Path) -> dict[str, bytes]:
+    """Returns the files of a model's folder that a `TemplateRenderer` reads.
+
+    Raises:
+        OSError: The folder or a file in it cannot be read.
+    """
+    if not folder.is_dir():
+        msg = f"{folder} is no folder"
+        raise NotADirectoryError(msg)
+    return {name: path.read_bytes() for name in MODEL_FILES if (path := folder / name).is_file()}
 
 
 def _hosted_output(entry: Entry, item: Item) -> list[Item]:

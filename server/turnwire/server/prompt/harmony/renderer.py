@@ -37,6 +37,8 @@ VERSION: Final = "1"
 UNKNOWN_TOOL: Final = f"{FUNCTIONS}.unknown"
 """Whose output it is where the call is not part of the conversation any more."""
 
+_NO_CALLS: Final[Mapping[str, str]] = {}
+
 _PREFIXES: Final = 256
 """Prefixes kept; one is about 40 KB for a coding agent's tools."""
 
@@ -58,7 +60,7 @@ class HarmonyRenderer:
     def start(self, head: Head) -> HarmonyChain:
         """Returns the chain without items; encoded once per head."""
         rendered = self._prefix(head)
-        return HarmonyChain(rendered, rendered, False, head.all_reasoning, {})
+        return HarmonyChain(rendered, rendered, False, head.all_reasoning, _NO_CALLS)
 
     def _render_prefix(self, head: Head) -> Rendered:
         groups = groups_of(head)
@@ -124,7 +126,7 @@ class _Builder:
             rendered=self._rendered,
             settled=self._settled if self._reasons else self._rendered,
             reasons=self._reasons,
-            recipients=self._recipients,
+            recipients=self._recipients or _NO_CALLS,
         )
         return Extension(chain, self._items, self._skipped, self._retailed)
 
@@ -214,7 +216,8 @@ class _Builder:
 
     def _flush(self) -> None:
         if self._pending:
-            self._rendered = self._rendered.extend(Segment(self._pending))
+            # A copy, since an array that grew has room to grow further.
+            self._rendered = self._rendered.extend(Segment(self._pending[:]))
             self._pending = array(TYPECODE)
 
     def _settle(self, behind: int) -> None:

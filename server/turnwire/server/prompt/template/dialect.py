@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from turnwire.server.prompt.renderer import Head, RenderError
@@ -102,8 +103,9 @@ class Dialect:
             self._openings[ending] = self._prove_opening(ending) if ending.behind else None
         return self._openings[ending]
 
+    @cached_property
     def closing(self) -> str | None:
-        """Returns what follows the text of the model's message; None where the template gives it no end."""
+        """What follows the text of the model's message; None where the template gives it no end."""
         try:
             text = self._small_render([stand_in(USER), stand_in(ASSISTANT, _TEXT)])
         except RenderError:

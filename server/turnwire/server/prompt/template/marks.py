@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, cast
+from typing import Final
 
 MARK: Final = "\ufdd0"
 """A code point that Unicode reserves for a program's own use; in a client's text it becomes U+FFFD."""
+
+_BLANKS: Final = re.compile(r"\s*")
 
 
 class SpecialTokens:
@@ -24,14 +26,8 @@ class SpecialTokens:
         """Takes the tokens, and which swallow blanks on their left and right."""
         self.ids = dict(ids)
         names = sorted(self.ids, key=len, reverse=True)
-        never = "(?!)"
-        self._split = re.compile(
-            "|".join(
-                (r"\s*" if strips[name][0] else "") + f"({re.escape(name)})" + (r"\s*" if strips[name][1] else "")
-                for name in names
-            )
-            or never
-        )
+        never = "(?!)"  # Matches nothing, as models without control tokens need it.
+        self._strips = dict(strips)
         self._plain = re.compile("|".join(map(re.escape, names)) or never)
         self._begins = re.compile(f"(?=(?:{'|'.join(map(re.escape, names)) or never}))(?s:(.))")
         self._heads = frozenset(name[:end] for name in names for end in range(1, len(name)))
@@ -60,11 +56,19 @@ class SpecialTokens:
     def cut(self, text: str) -> Iterator[str | int]:
         """Yields the control tokens of a marked text as ids, and the runs between them without marks."""
         end = 0
-        for found in self._split.finditer(text):
-            if found.start() > end:
-                yield text[end : found.start()].replace(MARK, "")
-            yield self.ids[cast("str", found.group(found.lastindex or 0))]
+        for found in self._plain.finditer(text):
+            name = found[0]
+            left, right = self._strips.get(name, (False, False))
+            run = text[end : found.start()]
+            if left:
+                run = run.rstrip()
+            if run:
+                yield run.replace(MARK, "")
+            yield self.ids[name]
             end = found.end()
+            if right:
+                blanks = _BLANKS.match(text, end)
+                end = blanks.end() if blanks else end
         if end < len(text):
             yield text[end:].replace(MARK, "")
 

@@ -27,9 +27,6 @@ CONFIG_FILE: Final = "tokenizer_config.json"
 TEMPLATE_FILE: Final = "chat_template.jinja"
 GENERATION_FILE: Final = "generation_config.json"
 
-FILES: Final = (TOKENIZER_FILE, CONFIG_FILE, TEMPLATE_FILE, GENERATION_FILE)
-"""The files that are read of a model's folder; the first is required, and a template in one of the next two."""
-
 _NAMED_TOKENS: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _HEADS: Final = 64
 """Heads whose proofs are kept."""
@@ -41,7 +38,8 @@ class TemplateRenderer:
     name = "template"
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        """Takes a model's files by their names; see `FILES`.
+        """Takes a model's files by their names: `tokenizer.json`, a template in `chat_template.jinja` or
+        `tokenizer_config.json`, and `generation_config.json` where there is one.
 
         Raises:
             ValueError: A file is missing or not valid; the text names it.
@@ -57,11 +55,13 @@ class TemplateRenderer:
         self.tokenizer_hash = self.tokenizer.hash
         plain = Dialect(self._template, self.tokenizer.special, self._variables, Head())
         self._arguments_as_text = plain.takes_arguments_as_text()
-        self._closing = plain.closing()
+        self._closing = plain.closing
         described = f"template {VERSION} {sorted(self._variables.items())!r} {source}"
         self.template_hash = hashlib.sha256(described.encode(errors="surrogatepass")).hexdigest()
         self.stop_token_ids: tuple[int, ...] = self._stop_ids(files)
         self._dialect = lru_cache(_HEADS)(self._new_dialect)
+        self.framing = lru_cache(_HEADS)(self._encode_framing)
+        """Encodes what a template writes around messages: the same few texts again and again."""
 
     def messages(self, open_calls: Mapping[str, str] | None = None) -> Messages:
         """Returns a builder of messages as the template reads them."""
@@ -70,6 +70,9 @@ class TemplateRenderer:
     def start(self, head: Head) -> TemplateChain:
         """Returns the chain without items."""
         return TemplateChain(self, self._dialect(head), EMPTY, EMPTY)
+
+    def _encode_framing(self, text: str) -> Segment:
+        return Segment(self.tokenizer.encode(text, begins=False))
 
     def _new_dialect(self, head: Head) -> Dialect:
         special, as_text = self.tokenizer.special, self._arguments_as_text
@@ -129,7 +132,7 @@ class TemplateChain:
         opening = self.dialect.opening(ending)
         if opening is not None and prompt.endswith(opening):
             rendered = EMPTY.extend(Segment(tokenizer.encode(prompt.removesuffix(opening), begins=True)))
-            opened = rendered.extend(Segment(tokenizer.encode(opening, begins=False)))
+            opened = rendered.extend(self.renderer.framing(opening))
         else:
             # There is no place to go on from: every turn is whole.
             rendered = opened = EMPTY.extend(Segment(tokenizer.encode(prompt, begins=True)))
@@ -179,12 +182,12 @@ class _Growing:
         return True
 
     def _sampled(self, step: Step) -> bool:
-        closing = self._chain.dialect.closing()
+        closing = self._chain.dialect.closing
         prompt = self._open()
         sampled = step.sampled
         if closing is None or prompt is None or sampled is None:
             return False
-        end = self._tokenizer.encode(closing, begins=False)
+        end = self._chain.renderer.framing(closing).ids
         if sampled and sampled[-1] in self._chain.renderer.stop_token_ids:
             # Another stop token than the template's own stands in its place.
             stop = sampled[-1] if sampled[-1] in end else end[0]
@@ -204,7 +207,7 @@ class _Growing:
             opening = self._chain.dialect.opening(self._ending)
             if opening is None:
                 return None
-            self._prompt = self._rendered.extend(Segment(self._tokenizer.encode(opening, begins=False)))
+            self._prompt = self._rendered.extend(self._chain.renderer.framing(opening))
         return self._prompt
 
     def extension(self) -> Extension | None:
