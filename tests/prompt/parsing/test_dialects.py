@@ -104,6 +104,7 @@ BROKEN: list[tuple[str, str, list[tuple[str, ...]]]] = [
     ("hermes", "<tool_call>not json</tool_call>", [("text", "<tool_call>not json</tool_call>")]),
     ("hermes", '<tool_call>{"name": "", "arguments": {}}', [("text", '<tool_call>{"name": "", "arguments": {}}')]),
     ("hermes", '<tool_call>{"name": 7}</tool_call>', [("text", '<tool_call>{"name": 7}</tool_call>')]),
+    ("hermes", "Use <tool_call> to call.", [("text", "Use <tool_call> to call.")]),
     ("hermes", "I look.\n<tool_call>\n", [("text", "I look.")]),
     ("hermes", "I look.\n<tool_c", [("text", "I look.\n<tool_c")]),
     ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1', [("call", "f", '{"a": 1')]),

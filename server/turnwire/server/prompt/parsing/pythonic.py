@@ -13,10 +13,11 @@ import warnings
 from typing import Any, Final
 
 from turnwire.server.prompt.parsing.calls import CallSink, Progress
+from turnwire.server.prompt.parsing.readers import MOST_BETWEEN
 
-_NAME: Final = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]{0,255})\s*\(")
+_NAME: Final = re.compile(r"(?P<name>[A-Za-z_][\w.]{0,255})\s{0,255}\(")
 # What may still become a name and a parenthesis.
-_NAME_BEGUN: Final = re.compile(r"\s*(?:[A-Za-z_][\w.]{0,255})?\s*")
+_NAME_BEGUN: Final = re.compile(r"[A-Za-z_][\w.]{0,255}\s{0,255}")
 _NOTABLE: Final = re.compile(r"[\"'()\[\]{}\\]")
 _PRINT: Final = "print"
 
@@ -69,6 +70,9 @@ class PythonCalls:
         at = position
         while at < len(text) and (text[at].isspace() or (self._said and text[at] == ",")):
             at += 1
+        if at - position > MOST_BETWEEN:
+            self._fail()
+            return position
         if at == len(text):
             return position
         if text[at] == "[" and self._bracket is None:
@@ -123,10 +127,10 @@ class PythonCalls:
         at = position
         while at < len(text) and text[at] in " \n\r\t)":
             at += 1
-        if text.startswith(self._closer, at):
+        if at - position <= MOST_BETWEEN and text.startswith(self._closer, at):
             self.progress = Progress.DONE
             return at + len(self._closer)
-        if not self._closer.startswith(text[at:]):
+        if at - position > MOST_BETWEEN or not self._closer.startswith(text[at:]):
             self.progress = Progress.DONE
         return position
 

@@ -16,6 +16,8 @@ LONGEST_HEADER: Final = 512
 """Characters after which a name without arguments is no call."""
 MOST_GARBAGE: Final = 32
 """Characters between arguments and closing mark that are forgiven: models add a brace, a fence or a line break."""
+MOST_BETWEEN: Final = 256
+"""Blanks and separators between two calls of a list."""
 
 
 class Closing:
@@ -91,6 +93,9 @@ class ObjectList:
             start = position
             while position < len(text) and (text[position].isspace() or (self._read_any and text[position] in ",;")):
                 position += 1
+            if position - start > MOST_BETWEEN:
+                self.progress = Progress.DONE if self._read_any else Progress.FAILED
+                return start
             if position == len(text):
                 # Kept: should no object follow, the separators are text.
                 return start

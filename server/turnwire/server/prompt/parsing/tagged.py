@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import codecs
 import enum
-import functools
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from turnwire.server.prompt.parsing.calls import Progress, Reader
-from turnwire.server.prompt.parsing.dialects import DIALECTS, INNER_MARKS, Dialect, MakeReader
+from turnwire.server.prompt.parsing.dialects import Dialect, MakeReader
 from turnwire.server.prompt.parsing.events import (
     Event,
     ParsedCallDelta,
@@ -25,10 +23,15 @@ from turnwire.server.prompt.parsing.events import (
     ParsedTextEnd,
 )
 from turnwire.server.prompt.parsing.ledger import Ledger
+from turnwire.server.prompt.parsing.marks import Marks, mark_sets
 from turnwire.server.prompt.parsing.token_table import TokenTable
 
 MOST_UNDECIDED: Final = 65_536
 """Characters that wait for a call to begin; then they are text."""
+MOST_FALSE_CALLS: Final = 64
+"""Marks without a call behind them in one pass; then such marks are text, so that no output is read again and again."""
+MOST_BLANKS: Final = 1_024
+"""Blanks that wait for what follows them; more are text, whatever follows: models that loop write endless blanks."""
 
 _BLANK: Final = re.compile(r"\s*")
 _PROMPT_TAIL: Final = 32
@@ -38,61 +41,6 @@ class _Mode(enum.Enum):
     TEXT = 0
     THINK = 1
     CALL = 2
-
-
-class _Marks:
-    """Marks to look for, and what may still become one."""
-
-    def __init__(self, marks: Iterable[str]) -> None:
-        self.all = tuple(sorted(marks, key=len, reverse=True))
-        self.pattern = re.compile("|".join(map(re.escape, self.all)))
-        self._firsts = re.compile("[" + "".join(re.escape(mark[0]) for mark in self.all) + "]")
-        self._longest = len(self.all[0])
-
-    def absent(self, text: str) -> bool:
-        """Whether no mark can begin in the text."""
-        return self._firsts.search(text) is None
-
-    def held_from(self, text: str, position: int) -> int:
-        """Returns where the beginning of a mark stands at the end of the text; its length where none does."""
-        position = max(position, len(text) - self._longest + 1)
-        while found := self._firsts.search(text, position):
-            rest = text[found.start() :]
-            if any(mark.startswith(rest) for mark in self.all):
-                return found.start()
-            position = found.end()
-        return len(text)
-
-
-@dataclass(frozen=True, slots=True)
-class _MarkSets:
-    """The marks of a dialect, by where they may stand."""
-
-    begin: _Marks
-    """Where text would begin."""
-    first: _Marks
-    """In text, before any reasoning."""
-    text: _Marks | None
-    """In text, after reasoning."""
-    think: _Marks
-    """In reasoning."""
-    visible: tuple[str, ...]
-    """All of them, and those that readers look for."""
-
-
-@functools.cache
-def _mark_sets(name: str) -> _MarkSets:
-    dialect = DIALECTS[name]
-    think_open, think_close = dialect.think
-    marks = (*dialect.openers, *dialect.framing)
-    begin = _Marks((think_open, *marks, think_close))
-    return _MarkSets(
-        begin=begin,
-        first=_Marks((*marks, think_close)),
-        text=_Marks(marks) if marks else None,
-        think=_Marks((think_close,)),
-        visible=(*begin.all, *INNER_MARKS),
-    )
 
 
 class TaggedParser:
@@ -111,7 +59,7 @@ class TaggedParser:
         """
         self._dialect = dialect
         self._tools = frozenset(tools)
-        self._mark_sets = sets = _mark_sets(dialect.name)
+        self._marks_by_place = sets = mark_sets(dialect.name, True)
         self._pieces = tokenizer.visible(sets.visible) if tokenizer else None
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = False
@@ -127,12 +75,15 @@ class TaggedParser:
         self._running = False
         self._said = False
         self._drop_blank = False
+        self._in_blanks = False
 
         self._reader: Reader | None = None
         self._call_open = False
         self._undecided = 0
-        self._opener = 0
+        self._resume = 0
+        self._marked = False
         self._called = False
+        self._false_calls = 0
         self.reasoning_tokens = 0
 
     def feed(self, ids: Sequence[int], text: str | None = None) -> list[Event]:
@@ -198,8 +149,8 @@ class TaggedParser:
         ledger = self._ledger
         if ledger.waiting:
             return None
-        first = self._origin
-        self._origin = first + len(text)
+        self._in_blanks = False
+        self._origin += len(text)
         tokens, start = ledger.pass_through(self._origin, ids)
         if self._mode is _Mode.THINK:
             self.reasoning_tokens += tokens
@@ -232,31 +183,36 @@ class TaggedParser:
             self._position = 0
         return self._taken()
 
-    def _marks(self) -> _Marks | None:
+    def _marks(self) -> Marks | None:
         if self._mode is _Mode.THINK:
-            return self._mark_sets.think
-        return self._mark_sets.text if self._reasoned else self._mark_sets.first
+            return self._marks_by_place.think
+        return self._marks_by_place.text if self._reasoned else self._marks_by_place.first
 
     def _begin_run(self) -> bool:
         """Reads blanks and what may stand only where text would begin."""
         buffer, position = self._buffer, self._position
         blank = _BLANK.match(buffer, position)
         begin = blank.end() if blank else position
+        thinking = self._mode is _Mode.THINK
+        if self._drop_blank or thinking:
+            self._position = begin
+        elif begin - position > MOST_BLANKS:
+            self._running = True
+            return True
         if begin == len(buffer):
             return False
-        thinking = self._mode is _Mode.THINK
-        marks = self._mark_sets.think if thinking else self._mark_sets.begin
+        marks = self._marks_by_place.think if thinking else self._marks_by_place.begin
         mark = marks.pattern.match(buffer, begin)
         if mark:
             self._take_mark(mark)
             return True
         if marks.held_from(buffer, begin) == begin:
             return False
-        make = None if thinking else self._dialect.first.get(buffer[begin])
-        if self._drop_blank or thinking:
-            self._position = begin
+        make = self._dialect.first.get(buffer[begin])
+        if thinking or self._false_calls >= MOST_FALSE_CALLS:
+            make = None
         if make:
-            self._open_call(make, self._position, begin, 0)
+            self._open_call(make, self._position, begin)
         else:
             self._running = True
         return True
@@ -265,33 +221,45 @@ class TaggedParser:
         buffer, marks = self._buffer, self._marks()
         mark = marks.pattern.search(buffer, self._position) if marks else None
         if mark:
-            self._say(_without_blanks(buffer, self._position, mark.start()))
+            self._say(self._without_blanks(mark.start()))
             self._take_mark(mark)
             return True
         end = marks.held_from(buffer, self._position) if marks else len(buffer)
-        self._say(_without_blanks(buffer, self._position, end))
+        self._say(self._without_blanks(end))
         return False
 
+    def _without_blanks(self, end: int) -> tuple[int, int]:
+        """Cuts the blanks off the end of the stretch up to `end`, unless they belong to too many."""
+        start = self._position
+        stretch = self._buffer[start:end]
+        stripped = len(stretch.rstrip())
+        if len(stretch) - stripped > MOST_BLANKS or (stripped == 0 and self._in_blanks):
+            return start, end
+        return start, start + stripped
+
     def _take_mark(self, mark: re.Match[str]) -> None:
+        text = mark.group()
+        make = self._dialect.openers.get(text)
+        if make:
+            # Should no call follow, all of it is text, with the blanks before it.
+            self._open_call(make, self._position, mark.end())
+            self._marked = True
+            return
         self._end_text()
         self._running, self._drop_blank = False, True
         self._position = mark.end()
-        text = mark.group()
-        make = self._dialect.openers.get(text)
-        if make and self._mode is _Mode.TEXT:
-            self._open_call(make, mark.start(), mark.end(), len(text))
-        elif text == self._dialect.think[0]:
+        if text == self._dialect.think[0]:
             self._mode, self._reasoned = _Mode.THINK, True
         elif text == self._dialect.think[1]:
             # Also where none was open: the reasoning was begun by a prompt that nobody showed us.
             self._mode, self._reasoned = _Mode.TEXT, True
 
-    def _open_call(self, make: MakeReader, start: int, position: int, opener: int) -> None:
+    def _open_call(self, make: MakeReader, start: int, position: int) -> None:
         self._mode = _Mode.CALL
         self._reader = make(self._tools)
         self._undecided = self._origin + start
-        self._opener = opener
-        self._called = False
+        self._resume = self._origin + position
+        self._marked = self._called = False
         self._position = position
 
     def _read_call(self) -> bool:
@@ -317,12 +285,15 @@ class TaggedParser:
 
     def _give_up(self) -> None:
         """Makes text of what was no call."""
+        self._false_calls += 1
+        if self._false_calls == MOST_FALSE_CALLS:
+            self._marks_by_place = mark_sets(self._dialect.name, False)
         self._mode, self._reader = _Mode.TEXT, None
         self._running = True
         self._position = self._undecided - self._origin
-        if self._opener:
+        if self._marked and not self._called:
             # The mark itself must not be found again.
-            self._say((self._position, self._position + self._opener))
+            self._say((self._position, self._resume - self._origin))
 
     # What goes out.
 
@@ -331,6 +302,7 @@ class TaggedParser:
         self._position = end
         if start == end:
             return
+        self._in_blanks = self._buffer[end - 1].isspace()
         ids, tokens, first = self._ledger.take(self._origin + start, self._origin + end)
         channel = "text"
         if self._mode is _Mode.THINK:
@@ -348,6 +320,7 @@ class TaggedParser:
         """Begins a call, for readers."""
         if self._origin + position - self._undecided > MOST_UNDECIDED:
             return False
+        self._end_text()
         self._call_open = True
         ledger = self._ledger
         self._events.append(ParsedCallStart(name, "function", call_id, ledger.framing))
@@ -364,7 +337,6 @@ class TaggedParser:
         """Ends the call, for readers."""
         self._call_open = False
         self._called = True
-        self._opener = 0
         self._events.append(ParsedCallEnd())
 
     # What is left.
@@ -379,8 +351,8 @@ class TaggedParser:
         elif reader is not None and reader.may_end():
             self._leave_call()
         else:
-            behind = self._buffer[self._undecided - self._origin + self._opener :]
-            if (self._opener or self._called) and (not stopped or not behind.strip()):
+            behind = self._buffer[(self._undecided if self._called else self._resume) - self._origin :]
+            if (self._marked or self._called) and (not stopped or not behind.strip()):
                 # The beginning of a call that was cut, or a mark with nothing behind it, is nothing to show.
                 self._position = len(self._buffer)
                 self._leave_call()
@@ -394,8 +366,6 @@ class TaggedParser:
             if self._said and self._mode is _Mode.TEXT:
                 self._say((self._position, len(self._buffer)))
             return
-        if not self._running and (self._drop_blank or self._mode is _Mode.THINK):
-            self._position += len(rest) - len(rest.lstrip())
         self._say((self._position, len(self._buffer)))
 
 
@@ -406,10 +376,3 @@ def thinking_is_open(dialect: Dialect, tokenizer: TokenTable | None, prompt: Seq
         tail = prompt[-_PROMPT_TAIL:]
         prompt_text = b"".join(pieces[token] for token in tail if 0 <= token < len(pieces)).decode("utf-8", "replace")
     return prompt_text.rstrip().endswith(dialect.think[0])
-
-
-def _without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
-    """Cuts the blanks off the end of a stretch."""
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
