@@ -47,8 +47,24 @@ def test_too_many_turns_end_with_1_and_show_what_there_was(fake: FakeServer, inv
     result = invoke(agent, "--model", "m", "--max-turns", "2", "--workspace", str(folder), "Go on.")
     assert result.exit_code == 1
     assert "turn 1: list_files" in result.stderr
-    assert "Error: the model is not content after 2 turns; raise max_turns to let it go on" in result.stderr
+    assert "turn 2: calls not run" in result.stderr
+    assert "Error: the model was not done within --max-turns 2; raise it to let it go on" in result.stderr
     assert len(fake.cancels) == 1
+
+
+def test_a_run_that_fails_has_not_answered(fake: FakeServer, invoke: Invoke, folder: Path) -> None:
+    fake.answer(function_call("list_files", {}, call_id="call_1"))
+    fake.fail("server_shutting_down", "good night")
+    result = invoke(agent, "--model", "m", "--workspace", str(folder), "Go on.")
+    assert result.exit_code == 1
+    assert "turn 2: failed" in result.stderr
+    assert "answer" not in result.stderr
+
+
+def test_an_empty_task_is_called_by_its_name(invoke: Invoke) -> None:
+    result = invoke(agent, "")
+    assert result.exit_code == 2
+    assert "the task is empty" in result.stderr
 
 
 def test_a_workspace_that_is_not_there_is_wrong_usage(invoke: Invoke) -> None:

@@ -5,16 +5,24 @@ import io
 import pytest
 from rich.console import Console
 
-from turnwire.client.agent import Streamed, TokenCounts, ToolReport, TurnReport, TurnStarted, totals
-from turnwire.client.commands.progress import Watch, describe_call
+from turnwire.client.agent import Outcome, Streamed, TokenCounts, ToolReport, TurnEnded, TurnReport, TurnStarted, totals
+from turnwire.client.commands.progress import Progress, Watch, describe_call
 from turnwire.client.commands.waterfall import bar, calls_of, totals_lines, waterfall
 from turnwire.client.events import Event
 from turnwire.v1.server_event_pb2 import OutputTextDelta, ServerEvent
 
 
-def turn(number: int = 1, api: float = 0.0, inference: float = 0.0, client: float = 0.0, *tools: str) -> TurnReport:
+def turn(
+    number: int = 1,
+    api: float = 0.0,
+    inference: float = 0.0,
+    client: float = 0.0,
+    *tools: str,
+    outcome: Outcome | None = None,
+) -> TurnReport:
     return TurnReport(
         number=number,
+        outcome=outcome or ("calls" if tools else "answer"),
         passes=1,
         started=0.0,
         wall=api + inference + client,
@@ -73,9 +81,37 @@ def test_tools_called_several_times_are_named_once() -> None:
     assert calls_of(turn(1, 0, 0, 0, "search", "read_file", "search")) == "search x2, read_file"
 
 
+@pytest.mark.parametrize(
+    ("tools", "outcome", "shown"),
+    [
+        ([], "answer", "answer"),
+        (["look"], "calls", "look"),
+        (["look"], "answer", "look, answer"),
+        ([], "calls", "calls not run"),
+        ([], "failed", "failed"),
+        (["look"], "failed", "look, failed"),
+        ([], "incomplete", "cut off"),
+        ([], "cancelled", "cancelled"),
+    ],
+)
+def test_only_an_answer_is_called_one(tools: list[str], outcome: Outcome, shown: str) -> None:
+    assert calls_of(turn(1, 0, 0, 0, *tools, outcome=outcome)) == shown
+
+
+def test_agents_in_lanes_say_how_they_ended() -> None:
+    file = io.StringIO()
+    one, two = Watch("one"), Watch("two")
+    with Progress(Console(file=file, width=80), [one, two]):
+        for watch in (one, two):
+            watch.on_event(TurnEnded(turn(1, 0, 0, 0, "look")))
+        one.on_event(TurnEnded(turn(2, outcome="answer")))
+        two.on_event(TurnEnded(turn(2, outcome="failed")))
+    assert file.getvalue() == "one has answered after 2 turns (0.00 s)\ntwo has ended (failed) after 2 turns (0.00 s)\n"
+
+
 def test_totals_name_the_shares_of_the_stages() -> None:
     lines = [line.plain for line in totals_lines(totals([turn(1, 1.0, 2.0, 1.0, "search"), turn(2, 0.0, 4.0, 0.0)]))]
-    assert lines[0] == "2 turns, 1 tool calls"
+    assert lines[0] == "2 turns, 1 tool call"
     assert "102 tokens sampled (40 of them reasoning)" in lines[1]
     assert "API 1.00 s (12.5%), inference 6.00 s (75.0%), client 1.00 s (12.5%)" in lines[2]
 

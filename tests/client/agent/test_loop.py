@@ -398,10 +398,10 @@ async def test_more_turns_than_allowed_end_the_run_before_their_tools_run(
             await engine.started(turn + 1)
             engine.emit(turn, call("note", f"call_{turn}", number=turn))
             engine.finish(turn)
-        with pytest.raises(TurnLimitError, match="2 turns") as caught:
+        with pytest.raises(TurnLimitError, match="max_turns=2") as caught:
             await run
     assert ran == [0]
-    assert [turn.number for turn in caught.value.turns] == [1, 2]
+    assert [(turn.number, turn.outcome) for turn in caught.value.turns] == [(1, "calls"), (2, "calls")]
     assert caught.value.response_id == engine.passes[1].prompt.response_id
 
 
@@ -417,6 +417,7 @@ async def test_an_answer_that_was_cut_off_is_returned_and_says_so(
     assert not result.completed
     assert result.response.status == ResponseStatus.RESPONSE_STATUS_INCOMPLETE
     assert result.turns[0].tools == ()
+    assert result.turns[0].outcome == "incomplete"
 
 
 async def test_a_refused_prompt_is_raised_as_it_came(session: Session) -> None:

@@ -9,7 +9,7 @@ meanwhile.
 
 from turnwire.client.agent.events import AgentEvent, Streamed, ToolFinished, ToolStarted, TurnEnded, TurnStarted
 from turnwire.client.agent.loop import Agent, AgentError, AgentResult, Shape, TurnLimitError
-from turnwire.client.agent.report import RunTotals, TokenCounts, ToolReport, TurnReport, totals
+from turnwire.client.agent.report import Outcome, RunTotals, TokenCounts, ToolReport, TurnReport, totals
 from turnwire.client.agent.tools import Tool, ToolDefinition, ToolError, ToolResult, ToolSet, tool
 from turnwire.client.agent.workspace import Workspace
 
@@ -18,6 +18,7 @@ __all__ = [
     "AgentError",
     "AgentEvent",
     "AgentResult",
+    "Outcome",
     "RunTotals",
     "Shape",
     "Streamed",

@@ -1,4 +1,4 @@
-"""The agent loop: ask the model, run the tools it calls, hand it their outputs, until it is content.
+"""The agent loop: ask the model, run the tools it calls, hand it their outputs, until it calls none.
 
     agent = Agent(session, model="m", tools=[read_file, run_tests], instructions="Fix the bug.")
     result = await agent.run("The tests fail.")
@@ -49,7 +49,9 @@ class TurnLimitError(AgentError):
 
     def __init__(self, max_turns: int, response_id: str, turns: tuple[TurnReport, ...]) -> None:
         """Takes what there is of the run."""
-        super().__init__(f"the model is not content after {max_turns} turns; raise max_turns to let it go on")
+        super().__init__(f"the model was not done within max_turns={max_turns}; raise it to let it go on")
+        self.max_turns = max_turns
+        """The limit."""
         self.response_id = response_id
         """The response that was cut off. Its calls of the last turn were not run."""
         self.turns = turns

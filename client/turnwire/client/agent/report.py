@@ -14,9 +14,11 @@ clock; moments come from outside, in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
+from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.server_event_pb2 import ResponseDone
 from turnwire.v1.usage_pb2 import Usage
 
@@ -79,12 +81,24 @@ class TokenCounts:
         )
 
 
+Outcome: TypeAlias = Literal["calls", "answer", "incomplete", "failed", "cancelled"]
+"""How the model's part of a turn ended: at calls that wait for outputs, as it meant to, or otherwise."""
+
+_OUTCOMES: Final[Mapping[int, Outcome]] = {
+    DoneReason.DONE_REASON_TOOL_CALLS: "calls",
+    DoneReason.DONE_REASON_COMPLETED: "answer",
+    DoneReason.DONE_REASON_FAILED: "failed",
+    DoneReason.DONE_REASON_CANCELLED: "cancelled",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TurnReport:
     """One turn: the model was asked, answered, and its tools ran. All times are seconds."""
 
     number: int
     """Counted from 1."""
+    outcome: Outcome
     passes: int
     """How often the engine was asked: more than once where outputs arrived so early that no pause was announced, or
     where hosted tools ran. What the service reports is of the last pass then; the earlier ones, and their hosted tools,
@@ -171,6 +185,13 @@ def _sum_tokens(counts: Iterable[TokenCounts]) -> TokenCounts:
     return whole
 
 
+def _outcome(done: ResponseDone) -> Outcome:
+    # A response that has ended at calls is complete as such; its outputs go into the next one.
+    if done.reason == DoneReason.DONE_REASON_COMPLETED and done.awaiting_call_ids:
+        return "calls"
+    return _OUTCOMES.get(done.reason, "incomplete")
+
+
 @dataclass(slots=True)
 class _Running:
     name: str
@@ -240,6 +261,7 @@ class TurnTimer:
         client = waiting + min(times.stalled, asking)
         return TurnReport(
             number=self.number,
+            outcome=_outcome(self.done or ResponseDone()),
             passes=self.passes,
             started=self.asked - run_started,
             wall=asking + waiting,

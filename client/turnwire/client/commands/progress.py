@@ -18,7 +18,7 @@ from rich.text import Text
 
 from turnwire.client.agent.events import AgentEvent, Streamed, ToolFinished, ToolStarted, TurnStarted
 from turnwire.client.agent.report import TurnReport
-from turnwire.client.commands.waterfall import calls_of, waterfall
+from turnwire.client.commands.waterfall import calls_of, counted, waterfall
 
 _REFRESH_PER_SECOND: Final = 8
 _SHOWN_TURNS: Final = 8
@@ -126,9 +126,12 @@ class Progress:
     def _print(self, watch: Watch, report: TurnReport) -> None:
         if len(self._watches) == 1:
             self._console.print(f"turn {report.number}: {calls_of(report)} ({report.wall:.2f} s)", markup=False)
-        elif not report.tools:
+        elif report.outcome != "calls" or not report.tools:
             seconds = report.started + report.wall
-            self._console.print(f"{watch.label} has answered after {report.number} turns ({seconds:.2f} s)")
+            end = "has answered" if report.outcome == "answer" else f"has ended ({calls_of(report)})"
+            self._console.print(
+                f"{watch.label} {end} after {counted(report.number, 'turn')} ({seconds:.2f} s)", markup=False
+            )
 
     def _render(self) -> RenderableType:
         if len(self._watches) > 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -16,12 +16,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from turnwire.client.agent.report import RunTotals, TurnReport
+from turnwire.client.agent.report import Outcome, RunTotals, TurnReport
 
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _PLAIN_WIDTH: Final = 110
 _MIN_BAR: Final = 10
 _CALLS_WIDTH: Final = (22, 32)
+_ENDS: Final[Mapping[Outcome, str]] = {
+    "calls": "calls not run",
+    "answer": "answer",
+    "incomplete": "cut off",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
 _NUMBERS: Final = (("API\nms", 6), ("inference\nms", 9), ("client\nms", 6), ("tokens", 6), ("tok/s", 6))
 
 
@@ -106,9 +113,17 @@ def bar(turn: TurnReport, full: float, width: int, *, colour: bool) -> Text:
 
 
 def calls_of(turn: TurnReport) -> str:
-    """Names the tools of a turn, those called several times once."""
+    """Names the tools of a turn, those called several times once, and how it ended where that was not at calls."""
     counts = Counter(tool.name for tool in turn.tools)
-    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items()) or "answer"
+    names = [f"{name} x{count}" if count > 1 else name for name, count in counts.items()]
+    if not names or turn.outcome != "calls":
+        names.append(_ENDS[turn.outcome])
+    return ", ".join(names)
+
+
+def counted(number: int, what: str) -> str:
+    """Returns a number of things, such as `1 turn` or `2 turns`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def totals_lines(totals: RunTotals, *, elapsed: float | None = None, runs: int = 1) -> list[Text]:
@@ -122,7 +137,7 @@ def totals_lines(totals: RunTotals, *, elapsed: float | None = None, runs: int =
     tokens = totals.tokens
     failed = f", {totals.failed_calls} failed" if totals.failed_calls else ""
     lines = [
-        Text(f"{totals.turns} turns, {totals.tool_calls} tool calls{failed}"),
+        Text(f"{counted(totals.turns, 'turn')}, {counted(totals.tool_calls, 'tool call')}{failed}"),
         Text(
             f"{tokens.output:,} tokens sampled ({tokens.reasoning:,} of them reasoning); "
             f"{tokens.input:,} tokens of prompts ({tokens.cached:,} of them already known)"
