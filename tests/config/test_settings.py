@@ -10,6 +10,7 @@ import pytest
 
 from turnwire.server.address import Address
 from turnwire.server.config import ServerConfig
+from turnwire.server.models.specs import EngineSpec
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.settings import SETTINGS, load_config
 
@@ -105,6 +106,44 @@ def test_the_speed_of_the_engine_is_read(text: str, rate: float) -> None:
     assert (speed.tokens_per_second, speed.ttft, speed.burst) == (rate, 0.2, 4)
 
 
+def test_an_engine_is_read_from_every_source(load_toml: LoadToml, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+    text = '[engine]\nkind = "vllm-grpc"\nupstream = ["a:1", "b:1"]\ntokenizer = "tokenizer"\nmodel = "m"'
+
+    config = load_toml(text, {"TURNWIRE_OUTPUT_FORMAT": "hermes", "TURNWIRE_MODEL": "is a client's"})
+
+    assert config.engine == EngineSpec(
+        kind="vllm-grpc",
+        models=("m",),
+        upstream=("a:1", "b:1"),
+        tokenizer=tmp_path / "tokenizer",
+        output_format="hermes",
+    )
+    flags = {"engine.kind": "openai", "engine.upstream": ("http://x",), "engine.model": ("m", "n")}
+    assert load_config(flags, {}).engine == EngineSpec(kind="openai", models=("m", "n"), upstream=("http://x",))
+
+
+def test_a_registry_file_cannot_stand_beside_an_engine(tmp_path: Path, mistakes: Mistakes) -> None:
+    (tmp_path / "models.toml").write_text('[engines.a]\nkind = "scripted"\nslot = 1\n')
+
+    assert mistakes('[engine]\nkind = "scripted"', models=str(tmp_path / "models.toml")) == [
+        "turnwire.toml:2: key 'engine.kind': cannot stand beside --models, which names engines",
+        "models.toml:3: key 'engines.a.slot': unknown key; did you mean \"slots\"?",
+    ]
+
+
+def test_a_tools_file_is_read_and_its_mistakes_are_reported(tmp_path: Path, mistakes: Mistakes) -> None:
+    (tmp_path / "tools.toml").write_text('[mcp.servers.files]\ncommand = ["files"]')
+    config = load_config({"tools_file": str(tmp_path / "tools.toml")}, {})
+    assert config.tools is not None
+    assert config.tools.mcp.servers["files"].command == ("files",)
+
+    (tmp_path / "tools.toml").write_text("mcq = 1")
+    [problem] = mistakes(tools_file=str(tmp_path / "tools.toml"))
+    assert problem.startswith("tools.toml: mcq: is not known")
+
+
 def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
     text = 'engin = 1\nkeepalive = 2\n[limits]\nmax_lane = 3\nmax_age = "2y"\nmax_items = true\n[log]\nlevel = "loud"\n'
     environ = {"TURNWIRE_BURST": "0", "TURNWIRE_LIMITS_MAX_ITEM": "1", "TURNWIRE_API_KEY": "is a client's"}
@@ -126,8 +165,49 @@ def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
     ("flags", "message"),
     [
         ({"http": "127.0.0.1:8080"}, "--http: HTTP and WebSocket are not available in this version; leave it off"),
-        ({"engine.kind": "openai"}, "--engine: engine 'openai' is not available in this version; there is scripted"),
-        ({"engine.upstream": "http://x"}, "--upstream: engines with an upstream are not available in this version"),
+        ({"engine.kind": "opena"}, "--engine: there is no engine 'opena'; did you mean \"openai\"?"),
+        (
+            {"engine.kind": "openai"},
+            "--engine: the engine openai needs an upstream, such as http://127.0.0.1:8000/v1",
+        ),
+        (
+            {"engine.upstream": ("http://x",)},
+            "--upstream: is not for the engine scripted, but for openai, vllm, vllm-grpc, sglang-grpc",
+        ),
+        (
+            {"engine.kind": "vllm-grpc", "engine.upstream": ("http://x",)},
+            "--upstream: the engine vllm-grpc expects an address such as 127.0.0.1:50051, found 'http://x'",
+        ),
+        (
+            {"engine.kind": "openai", "engine.upstream": ("x:1",)},
+            "--upstream: the engine openai expects an address such as http://127.0.0.1:8000/v1, found 'x:1'",
+        ),
+        (
+            {"engine.kind": "openai", "engine.upstream": ("http://x",), "engine.upstream_key_env": "MY_KEY"},
+            "--upstream-key-env: the environment has no variable MY_KEY, or an empty one",
+        ),
+        (
+            {"engine.kind": "openai", "engine.upstream": ("http://x",), "engine.upstream_key_env": "sk-123"},
+            "--upstream-key-env: expected the name of an environment variable, not the key itself",
+        ),
+        (
+            {"engine.kind": "vllm", "engine.upstream": ("http://x",)},
+            '--engine: the engine vllm needs renderer "harmony" for a gpt-oss model, or else a tokenizer: a folder with'
+            " the model's tokenizer.json and chat template",
+        ),
+        (
+            {"engine.kind": "vllm-grpc", "engine.upstream": ("x:1",), "engine.tokenizer": "/nowhere"},
+            "--tokenizer: expected a folder with a tokenizer.json, found /nowhere",
+        ),
+        ({"engine.model": ("m",)}, "--model: is not for the engine scripted, whose scenario names its models"),
+        (
+            {"engine.kind": "local", "engine.model": ("/nowhere/m.gguf",)},
+            "--model: the engine local expects a model's GGUF file: cannot read /nowhere/m.gguf: No such file or"
+            " directory",
+        ),
+        ({"engine.slots": "2"}, "--slots: is not for the engine scripted, but for local"),
+        ({"models": "/nowhere/m"}, "--models: cannot read /nowhere/m: No such file or directory"),
+        ({"tools_file": "/nowhere/t"}, "--tools-file: cannot read /nowhere/t: No such file or directory"),
         ({"disable": ("cache",)}, '--disable: unknown name "cache"; there are none in this version'),
         ({"grpc": ("off",)}, "--grpc: nothing to listen on: this version has no other door"),
         ({"grpc": ("off", "localhost:1")}, "--grpc: off cannot stand beside addresses"),

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -15,15 +16,15 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from turnwire.server.address import Address
-from turnwire.server.config import ServerConfig, StartError, TlsConfig
+from turnwire.server.config import ConfigError, ServerConfig, StartError, TlsConfig
 from turnwire.server.doors.binding import CannotBind, prepare
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.server import GrpcServer
 from turnwire.server.engine.port import Engine
 from turnwire.server.engine.registry import EngineRegistry
-from turnwire.server.engine.scripted.engine import ScriptedEngine
-from turnwire.server.engine.scripted.scenario import load_scenario, packaged_scenario
 from turnwire.server.keys import KeyRing
+from turnwire.server.models.opening import EngineOpenError, MissingExtraError, open_engines
+from turnwire.server.models.specs import Registry
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.prompt import vocabulary
 from turnwire.server.runtime.clock import LoopClock
@@ -31,22 +32,35 @@ from turnwire.server.runtime.services import Services
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.telemetry.endpoint import MetricsEndpoint
 from turnwire.server.telemetry.metrics import Metrics
-from turnwire.server.tools.port import NoHostedTools
+from turnwire.server.tools.config import ToolsConfig
+from turnwire.server.tools.port import HostedTools, NoHostedTools
+from turnwire.server.tools.room import HostedRoom, MissingExtra, open_room
 
 _log: Final = logging.getLogger(__name__)
 
 
-def _engine(config: ServerConfig) -> Engine:
-    scenario = load_scenario(config.engine.scenario) if config.engine.scenario else packaged_scenario()
-    return ScriptedEngine(scenario, speed=config.engine.speed)
+async def _engines(config: ServerConfig) -> list[Engine]:
+    try:
+        return await open_engines(config.models or Registry((config.engine,)), os.environ)
+    except MissingExtraError as error:
+        raise ConfigError([str(error)]) from error
+    except EngineOpenError as error:
+        raise StartError(str(error)) from error
 
 
-def _services(config: ServerConfig, engine: Engine, metrics: Metrics) -> Services:
-    registry = EngineRegistry((engine,))
-    tools = NoHostedTools()
+def _hosted(config: ToolsConfig) -> HostedRoom:
+    try:
+        return open_room(config)
+    except MissingExtra as error:
+        raise ConfigError([str(error)]) from error
+
+
+def _services(config: ServerConfig, engines: Sequence[Engine], tools: HostedTools, metrics: Metrics) -> Services:
+    registry = EngineRegistry(engines)
+    policy = Preparer(registry.resolve, config.limits, count=vocabulary.count, hosted=tools, profile=registry.profile)
     return Services(
         engines=registry,
-        policy=Preparer(registry.resolve, config.limits, count=vocabulary.count, hosted=tools),
+        policy=policy,
         store=MemoryStore(),
         tools=tools,
         clock=LoopClock(),
@@ -115,15 +129,34 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
         The exit code, 0.
 
     Raises:
-        StartError: An address or a file cannot be used.
+        StartError: An address, a file or an engine cannot be used.
+        ConfigError: Packages that the configuration needs are not installed.
         ScenarioError: The scenario cannot be played.
         KeyFileError: The key file cannot be used.
     """
     keys = KeyRing.load(config.api_key_file) if config.api_key_file else None
-    engine = _engine(config)
+    async with AsyncExitStack() as stack:
+        tools: HostedTools = NoHostedTools()
+        if config.tools is not None:
+            tools = room = _hosted(config.tools)
+            stack.push_async_callback(room.aclose)
+        engines = await _engines(config)
+        for engine in engines:
+            stack.push_async_callback(engine.aclose)
+        await _serve(config, engines, tools, keys, ready)
+    return 0
+
+
+async def _serve(
+    config: ServerConfig,
+    engines: Sequence[Engine],
+    tools: HostedTools,
+    keys: KeyRing | None,
+    ready: Callable[[str], None],
+) -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    services = _services(config, engine, metrics)
+    services = _services(config, engines, tools, metrics)
     metrics.watch(lambda: [session.gauges() for session in services.sessions.values()])
     # Now and not with the first request, which would wait half a second for it.
     vocabulary.encoding()
@@ -147,8 +180,6 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
     finally:
         await server.stop(0)
         await endpoint.stop()
-        await engine.aclose()
-    return 0
 
 
 def _url(address: Address) -> str:

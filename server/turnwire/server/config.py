@@ -1,7 +1,7 @@
 """The server's configuration as values: frozen, checked, with every default in one place.
 
-Above it: `app`, which wires a server from it, and `cli`. Below it: the limits of a session. `settings` reads it from
-flags, environment variables and a TOML file.
+Above it: `app`, which wires a server from it, and `cli`. Below it: the limits of a session, what engines and models are
+asked for, and hosted tools. `settings` reads it from flags, environment variables and files.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from turnwire.server.address import Address
-from turnwire.server.engine.scripted.turns import SpeedChange
+from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.limits import MIB, SessionLimits
-
-ENGINES: Final = ("scripted",)
-"""Engines of this version."""
+from turnwire.server.tools.config import ToolsConfig
 
 SWITCHES: Final[tuple[str, ...]] = ()
 """Optimizations that `disable` can switch off by name; this version has none."""
@@ -37,18 +35,6 @@ class ConfigError(Exception):
 
 class StartError(Exception):
     """The server cannot start or go on for a reason outside it, such as a port in use; the text is for its operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """Where tokens come from."""
-
-    kind: str = "scripted"
-    """One of `ENGINES`."""
-    scenario: Path | None = None
-    """What the scripted engine plays; None plays the packaged demo."""
-    speed: SpeedChange = field(default_factory=SpeedChange)
-    """Set over the speed that the scenario says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +82,12 @@ class ServerConfig:
     """Where the HTTP door listens; None, since this version has none."""
     metrics: Address | None = field(default_factory=lambda: Address("127.0.0.1", 9464))
     """Where /metrics and /healthz are answered; None for nowhere."""
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    """Where tokens come from."""
+    engine: EngineSpec = field(default_factory=EngineSpec)
+    """Where tokens come from, unless `models` says so."""
+    models: Registry | None = None
+    """Several engines and their models."""
+    tools: ToolsConfig | None = None
+    """Which tools the server runs itself; None runs none."""
     api_key_file: Path | None = None
     """Keys that clients must show, see `keys`; None lets anybody in, as the anonymous principal."""
     allow_public: bool = False

@@ -1,20 +1,20 @@
 """Everything that can be configured: its key, flag, variable and default, and how it becomes a `ServerConfig`.
 
-Above it: `cli`. Below it: `sources`, which finds values, `values`, which reads them, and `config`, which holds them.
+Above it: `cli`. Below it: `sources`, which finds values, `values`, which reads them, `config`, which holds them, and
+the readers of engines, registry files and tools files.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 from turnwire.server import values
 from turnwire.server.config import (
-    ENGINES,
     SWITCHES,
-    EngineConfig,
     KeepaliveConfig,
     LogConfig,
     LogFormat,
@@ -22,9 +22,12 @@ from turnwire.server.config import (
     ServerConfig,
     TlsConfig,
 )
-from turnwire.server.engine.scripted.turns import SpeedChange
+from turnwire.server.models.keys import Reader, read_engine, read_kind
+from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.limits import MAX_BATCH_WINDOW, MIB, SessionLimits
 from turnwire.server.sources import Setting, Sources
+from turnwire.server.tools.config import ToolsConfig
+from turnwire.server.tools.tools_file import ToolsFileError, load_tools_file
 
 _LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 _FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
@@ -34,12 +37,58 @@ _SETTINGS: Final = (
     Setting("grpc", "Listen for gRPC here. Repeatable.", "127.0.0.1:50051", "--grpc", "ADDRESS", repeatable=True),
     Setting("http", "Listen for HTTP and WebSocket here; not available in this version.", "off", "--http", "ADDRESS"),
     Setting("metrics", "Answer /metrics and /healthz here.", "127.0.0.1:9464", "--metrics", "ADDRESS"),
-    Setting("engine.kind", "Where tokens come from: scripted, a simulation.", "scripted", "--engine", "NAME"),
+    Setting(
+        "engine.kind",
+        "Where tokens come from: scripted (a simulation), openai, vllm, vllm-grpc, sglang-grpc, local.",
+        "scripted",
+        "--engine",
+        "NAME",
+    ),
+    Setting(
+        "engine.upstream", "Inference server of the engine. Repeatable.", "", "--upstream", "ADDRESS", repeatable=True
+    ),
+    Setting("engine.upstream_key_env", "Variable that holds the upstream's API key.", "", "--upstream-key-env", "NAME"),
+    Setting(
+        "engine.model",
+        "Name of a model to serve, else all; of local, its GGUF file. Repeatable.",
+        "",
+        "--model",
+        "NAME",
+        repeatable=True,
+        # TURNWIRE_MODEL is what clients ask for.
+        variable_name="ENGINE_MODEL",
+    ),
+    Setting(
+        "engine.flavour",
+        "Habits of an openai upstream: generic (if not said), openai, vllm, llamacpp, ollama.",
+        "",
+        "--flavour",
+        "NAME",
+    ),
+    Setting(
+        "engine.renderer",
+        "Who makes prompts for engines that take tokens: harmony (gpt-oss), template.",
+        "",
+        "--renderer",
+        "NAME",
+    ),
+    Setting("engine.tokenizer", "Folder with tokenizer.json and chat template.", "", "--tokenizer", "DIR"),
+    Setting(
+        "engine.output_format",
+        "How the model writes reasoning and calls; else found in its template.",
+        "",
+        "--output-format",
+        "NAME",
+    ),
+    Setting("engine.slots", "Conversations that the local model keeps at once.", "", "--slots", "N"),
+    Setting("engine.context", "Tokens of a conversation of the local model.", "", "--context", "N"),
+    Setting("engine.threads", "Threads of the local model.", "", "--threads", "N"),
     Setting("engine.scenario", "What the scripted engine plays; else the packaged demo.", "", "--scenario", "FILE"),
-    Setting("engine.upstream", "Inference server; not available in this version.", "", "--upstream", "URL"),
     Setting("engine.ttft", "Time to first token, over what the scenario says.", "", "--ttft", "DURATION"),
     Setting("engine.tokens_per_second", "Rate, over what the scenario says.", "", "--tokens-per-second", "RATE"),
     Setting("engine.burst", "Tokens at once, over what the scenario says.", "", "--burst", "N"),
+    Setting("models", "Serve the engines and models of a registry file, in place of --engine.", "", "--models", "FILE"),
+    Setting("tools_file", "Run the hosted tools of this file: MCP servers, web search.", "", "--tools-file", "FILE"),
     Setting("api_key_file", "Let in only who shows a key of this file.", "", "--api-key-file", "FILE"),
     Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
     Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
@@ -86,29 +135,22 @@ def load_config(flags: Mapping[str, object], environ: Mapping[str, str]) -> Serv
     path = sources.get_in("config", values.file, None)
     if path is not None:
         sources.read_toml(path)
-    config = _read(sources)
+    config = _read(sources, environ)
     _check(config, sources)
     sources.raise_if_any()
     return config
 
 
-def _read(sources: Sources) -> ServerConfig:
+def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
     base = ServerConfig()
     get, get_in = sources.get, sources.get_in
-    get("engine.upstream", _no_upstream, None)
     return ServerConfig(
         grpc=get_in("grpc", values.addresses, base.grpc),
         http=get("http", _no_http, None),
         metrics=get_in("metrics", values.address, base.metrics),
-        engine=EngineConfig(
-            kind=get("engine.kind", _engine, base.engine.kind),
-            scenario=get_in("engine.scenario", values.file, None),
-            speed=SpeedChange(
-                ttft=get("engine.ttft", values.duration(0, 3600), None),
-                tokens_per_second=get("engine.tokens_per_second", values.rate, None),
-                burst=get("engine.burst", values.integer(1, 2_000_000), None),
-            ),
-        ),
+        engine=_engine(sources, environ),
+        models=_models(sources, environ),
+        tools=_tools(sources, environ),
         api_key_file=get_in("api_key_file", values.file, None),
         allow_public=get("allow_public", values.read_bool, base.allow_public),
         disable=get("disable", values.read_names(SWITCHES), base.disable),
@@ -131,6 +173,67 @@ def _read(sources: Sources) -> ServerConfig:
             format=get("log.format", values.one_of(_FORMATS), base.log.format),
         ),
     )
+
+
+def _engine(sources: Sources, environ: Mapping[str, str]) -> EngineSpec:
+    kind = sources.get("engine.kind", read_kind, "")
+    if sources.given("engine.kind") and not kind:
+        return EngineSpec()
+
+    def take(key: str, make: Callable[[Path], Reader]) -> Any:
+        return sources.get_in(f"engine.{key}", make, None)
+
+    def complain(key: str, message: str) -> None:
+        known = f"engine.{key}"
+        sources.problems.append(f"{sources.place(known if sources.given(known) else 'engine.kind')}: {message}")
+
+    engine = read_engine(kind or EngineSpec().kind, "", take, complain, environ)
+    nothing: list[str] = []
+    models = sources.get("engine.model", values.read_words, nothing)
+    return dataclasses.replace(engine, models=_named_models(models, engine.kind, complain))
+
+
+def _named_models(models: Sequence[str], kind: str, complain: Callable[[str, str], None]) -> tuple[str, ...]:
+    if models and kind == "scripted":
+        complain("model", "is not for the engine scripted, whose scenario names its models")
+    if kind == "local":
+        if len(models) > 1:
+            complain("model", "the engine local serves one model; write a registry file for several, see --models")
+        for path in models:
+            try:
+                values.file(Path())(path)
+            except ValueError as error:
+                complain("model", f"the engine local expects a model's GGUF file: {error}")
+    return tuple(dict.fromkeys(models))
+
+
+def _models(sources: Sources, environ: Mapping[str, str]) -> Registry | None:
+    path = sources.get_in("models", values.file, None)
+    if path is None:
+        return None
+    for setting in SETTINGS:
+        if setting.key.startswith("engine.") and sources.given(setting.key):
+            place = sources.place("models")
+            sources.problems.append(f"{sources.place(setting.key)}: cannot stand beside {place}, which names engines")
+    # Here, since checking files takes imports that a server without one, and --help, can do without.
+    from turnwire.server.models.registry_file import RegistryError, load_registry
+
+    try:
+        return load_registry(path, environ)
+    except RegistryError as error:
+        sources.problems += [str(problem) for problem in error.problems]
+        return None
+
+
+def _tools(sources: Sources, environ: Mapping[str, str]) -> ToolsConfig | None:
+    path = sources.get_in("tools_file", values.file, None)
+    if path is None:
+        return None
+    try:
+        return load_tools_file(path, environ)
+    except ToolsFileError as error:
+        sources.problems += error.problems
+        return None
 
 
 def _tls(sources: Sources) -> TlsConfig | None:
@@ -217,15 +320,3 @@ def _no_http(value: object) -> None:
     if value != "off":
         msg = "HTTP and WebSocket are not available in this version; leave it off"
         raise ValueError(msg)
-
-
-def _no_upstream(value: object) -> None:
-    msg = "engines with an upstream are not available in this version"
-    raise ValueError(msg)
-
-
-def _engine(value: object) -> str:
-    if value not in ENGINES:
-        msg = f"engine {values.describe(value)} is not available in this version; there is {', '.join(ENGINES)}"
-        raise ValueError(msg)
-    return str(value)

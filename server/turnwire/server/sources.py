@@ -38,10 +38,14 @@ class Setting:
     """What stands for the value in --help; empty for a switch."""
     repeatable: bool = False
     """Whether the flag may be given several times."""
+    variable_name: str = ""
+    """What the variable is called after the prefix, where the flag's name is taken."""
 
     @property
     def variable(self) -> str:
         """Name of the environment variable: the flag's, or else the key's."""
+        if self.variable_name:
+            return PREFIX + self.variable_name
         return PREFIX + re.sub(r"[^A-Z0-9]", "_", (self.flag.removeprefix("--") or self.key).upper())
 
 

@@ -1,0 +1,142 @@
+"""Opens token engines: the adapter of its protocol, and the renderer and parser of its model.
+
+Above it: `opening`. Below it: the engines, and the renderers and parsers of `prompt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from turnwire.server.engine.port import Engine
+from turnwire.server.engine.spread import SpreadEngine
+from turnwire.server.engine.tokens.grpc_engine import GrpcEngine
+from turnwire.server.engine.tokens.opening import open_token_engine
+from turnwire.server.engine.tokens.port import EngineStartError, TokenEngine
+from turnwire.server.engine.tokens.replicas import Replicas
+from turnwire.server.models.opening import EngineOpenError, open_all, renders_by_template
+from turnwire.server.models.specs import EngineSpec, ModelSpec
+from turnwire.server.prompt import vocabulary
+from turnwire.server.prompt.harmony import HarmonyRenderer
+from turnwire.server.prompt.parsing import TokenTable
+from turnwire.server.prompt.parsing.dialects import DIALECTS
+from turnwire.server.prompt.renderer import Renderer
+
+_PLAIN_TEXT: Final = "text"
+"""The output format without calls."""
+
+_TOKENIZER: Final = "tokenizer.json"
+_FILES: Final = (_TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+"""What is read of a model's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How to speak with a model."""
+
+    renderer: Renderer
+    output: str
+    """Its output format."""
+    table: TokenTable
+
+
+async def open_tokens(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
+    """Returns the engine, or several as one where its upstreams serve several models. Safe to cancel.
+
+    Raises:
+        EngineOpenError: It cannot be reached, or its model does not go with what was configured.
+    """
+    # One upstream may serve several models, each with passes of its own kind.
+    groups: dict[str, list[str]] = {}
+    for model in models:
+        groups.setdefault(model.upstream_name, []).append(model.id)
+    for name in spec.models:
+        # HTTP servers choose the model by its name; those of gRPC have one, which clients may call as we like.
+        groups.setdefault(name if spec.kind == "vllm" else "", []).append(name)
+    try:
+        opened = await open_all(_open(spec, name, ids, environ) for name, ids in (groups or {"": []}).items())
+    except EngineStartError as error:
+        raise EngineOpenError(str(error)) from error
+    return opened[0] if len(opened) == 1 else SpreadEngine(opened)
+
+
+async def _open(spec: EngineSpec, upstream_name: str, ids: Sequence[str], environ: Mapping[str, str]) -> Engine:
+    key = environ.get(spec.upstream_key_env, "").strip() if spec.upstream_key_env else ""
+    adapters = [_adapter(spec, upstream, upstream_name, key) for upstream in spec.upstream]
+    tokens = adapters[0] if len(adapters) == 1 else Replicas(adapters)
+    try:
+        facts = await tokens.facts()
+        if upstream_name and facts.model and upstream_name != facts.model:
+            msg = f"{tokens.name} at {tokens.address}: it serves {facts.model}, not {upstream_name}"
+            raise EngineStartError(msg)
+        chosen = await _format(spec, adapters[0])
+    except BaseException:
+        await tokens.aclose()
+        raise
+    return await open_token_engine(tokens, chosen.renderer, chosen.output, chosen.table, models=ids)
+
+
+def _adapter(spec: EngineSpec, upstream: str, upstream_name: str, key: str) -> TokenEngine:
+    match spec.kind:
+        case "vllm":
+            from turnwire.server.engine.tokens.vllm_http import VllmHttpEngine
+
+            return VllmHttpEngine(upstream, model=upstream_name, api_key=key, start_timeout=spec.start_timeout)
+        case "vllm-grpc":
+            from turnwire.server.engine.tokens.vllm_grpc import VllmGrpcEngine
+
+            return VllmGrpcEngine(upstream, start_timeout=spec.start_timeout)
+        case _:
+            from turnwire.server.engine.tokens.sglang_grpc import SglangGrpcEngine
+
+            return SglangGrpcEngine(upstream, start_timeout=spec.start_timeout)
+
+
+async def _format(spec: EngineSpec, tokens: TokenEngine) -> Format:
+    if not renders_by_template(spec):
+        return Format(HarmonyRenderer(), "harmony", TokenTable.from_tiktoken(vocabulary.encoding()))
+    from turnwire.server.prompt.template.renderer import TemplateRenderer
+
+    if spec.tokenizer is not None:
+        source, files = str(spec.tokenizer), _read(spec.tokenizer)
+    elif isinstance(tokens, GrpcEngine):
+        source = f"{tokens.name} at {tokens.address}"
+        files = (await tokens.tokenizer()).files
+    else:
+        msg = (
+            f"{tokens.name} at {tokens.address}: it does not give its tokenizer away; say where it is with --tokenizer"
+        )
+        raise EngineStartError(msg)
+    try:
+        renderer = TemplateRenderer(files)
+        table = TokenTable.from_tokenizer_json(files[_TOKENIZER])
+    except ValueError as error:
+        msg = f"the tokenizer of {source} cannot be used: {error}"
+        raise EngineStartError(msg) from error
+    return Format(renderer, spec.output_format or _guess(files), table)
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for name in _FILES:
+        path = folder / name
+        if path.is_file():
+            try:
+                files[name] = path.read_bytes()
+            except OSError as error:
+                msg = f"{path}: cannot be read: {error.strerror}"
+                raise EngineStartError(msg) from error
+    return files
+
+
+def _guess(files: Mapping[str, bytes]) -> str:
+    """Returns the output format whose marks stand in a model's chat template."""
+    text = b"\n".join(data for name, data in files.items() if name != _TOKENIZER).decode(errors="replace")
+    # In a JSON file, characters beyond ASCII may be escaped.
+    written = text + "\n" + text.encode().decode("unicode_escape", errors="replace") if "\\u" in text else text
+    for name, dialect in DIALECTS.items():
+        if any(opener in written for opener in dialect.openers):
+            return name
+    return _PLAIN_TEXT
