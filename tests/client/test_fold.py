@@ -149,6 +149,14 @@ def test_the_snapshot_says_how_it_ended(wire: Wire) -> None:
     assert snapshot.usage.total_tokens == 7
 
 
+def test_the_snapshot_says_when_it_was_complete(wire: Wire) -> None:
+    wire.start()
+    response = wire.protocol.responses[1]
+    done = ResponseDone(reason=DoneReason.DONE_REASON_COMPLETED, completed_at=1_800_000_000)
+    wire.send(wire.number(1, ServerEvent(done=done)))
+    assert response.snapshot().completed_at == 1_800_000_000
+
+
 def test_a_full_response_in_done_is_taken_as_it_is(wire: Wire) -> None:
     wire.start()
     response = wire.protocol.responses[1]

@@ -328,6 +328,8 @@ class ResponseState:
         if done is None:
             return response
         response.status = _STATUS.get(done.reason, response.status)
+        if done.HasField("completed_at"):
+            response.completed_at = done.completed_at
         if done.HasField("usage"):
             response.usage.CopyFrom(done.usage)
         if done.HasField("error"):
