@@ -10,7 +10,6 @@ import pytest
 from turnwire.client import assistant, custom_tool, developer, function_tool, image_part, item_reference, system, user
 from turnwire.client._body import CreateFields, build_create, build_input, build_items
 from turnwire.client.items import custom_tool_call_output, function_call_output, text_part
-from turnwire.v1.errors import RequestError
 from turnwire.v1.item_pb2 import Item, Role
 from turnwire.v1.response_pb2 import Input, ReasoningConfig, Timeouts, Verbosity
 from turnwire.v1.tool_pb2 import ToolChoice, ToolChoiceMode, ToolSet
@@ -96,8 +95,45 @@ def test_an_unknown_verbosity_is_named() -> None:
 
 
 def test_a_dict_that_is_no_item_is_refused_with_its_path() -> None:
-    with pytest.raises(RequestError):
+    with pytest.raises(ValueError, match=r"^role: Invalid value: 'nobody'"):
         build_items([{"type": "message", "role": "nobody", "content": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("input", 5, TypeError),
+        ("input", [5], TypeError),
+        ("input", [{"role": "nobody", "content": "x"}], ValueError),
+        ("input", "\ud800", ValueError),
+        ("tools", 5, TypeError),
+        ("tools", "x", TypeError),
+        ("metadata", 5, TypeError),
+        ("metadata", {"a": 1}, TypeError),
+        ("temperature", "hot", TypeError),
+        ("timeouts", 5, TypeError),
+        ("timeouts", {"total": "x"}, TypeError),
+        ("timeouts", {"totl": 1.0}, ValueError),
+        ("timeouts", {"total": 1e30}, ValueError),
+        ("max_output_tokens", 2**40, ValueError),
+        ("stop", "x", TypeError),
+        ("include", "x", TypeError),
+        ("reset", "tools", TypeError),
+        ("context_management", '{"type": "compaction"}', TypeError),
+        ("text", "x", TypeError),
+        ("text", {"verbosity": 5}, ValueError),
+        ("reasoning", ToolChoice(), TypeError),
+        ("tool_choice", "sometimes", ValueError),
+        ("token_output", Input(), TypeError),
+        ("client_metadata", 5, TypeError),
+        ("hold", "yes", TypeError),
+    ],
+)
+def test_a_value_that_a_field_does_not_take_is_refused_under_its_name(
+    field: str, value: object, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=f"^{field}: "):
+        build_create(cast("CreateFields", {field: value}))
 
 
 def test_one_item_stands_for_a_list_of_one() -> None:

@@ -16,6 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from turnwire.v1 import annotations_pb2
+from turnwire.v1.errors import RequestError
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.json import from_json
 from turnwire.v1.response_pb2 import (
@@ -126,39 +127,57 @@ def build_create(fields: CreateFields) -> ResponseCreate:
     """Builds the body.
 
     Raises:
-        TypeError: A field does not exist.
-        ValueError: A value cannot be read as what it stands for.
+        TypeError: A field does not exist, or is of another type; the text names it.
+        ValueError: A value is not one that its field takes; the text names it.
     """
-    values: dict[str, object] = {}
+    body = ResponseCreate()
     for name, value in fields.items():
         if name not in ResponseCreate.DESCRIPTOR.fields_by_name:
             msg = f"create has no field {name!r}; see turnwire.v1.ResponseCreate"
             raise TypeError(msg)
         if value is None:
             continue
-        if name == "input":
-            values[name] = build_input(cast("InputLike", value))
-        elif name == "tools":
-            values[name] = build_tools(cast("Iterable[ToolLike] | ToolSet", value))
-        elif name == "tool_choice":
-            values[name] = _build(ToolChoice, value)
-        elif name == "text":
-            values[name] = _build(TextConfig, value)
-        elif name == "reasoning":
-            values[name] = _build(ReasoningConfig, value)
-        elif name == "verbosity":
-            values[name] = build_verbosity(cast("VerbosityLike", value))
-        elif name == "timeouts":
-            values[name] = _build_timeouts(cast("TimeoutsDict | Timeouts", value))
-        elif name in _JSON_TEXT:
-            values[name] = _json_text(value)
-        else:
-            values[name] = value
-    return ResponseCreate(**values)  # type: ignore[arg-type]
+        try:
+            # One by one, since what protobuf says of all together does not name the field.
+            body.MergeFrom(ResponseCreate(**{name: _build_field(name, value)}))  # type: ignore[arg-type]
+        except TypeError as error:
+            msg = f"{name}: {error}"
+            raise TypeError(msg) from error
+        except (ValueError, OverflowError) as error:
+            msg = f"{name}: {error}"
+            raise ValueError(msg) from error
+    return body
+
+
+def _build_field(name: str, value: object) -> object:
+    if name == "input":
+        return build_input(cast("InputLike", value))
+    if name == "tools":
+        return build_tools(cast("Iterable[ToolLike] | ToolSet", value))
+    if name == "tool_choice":
+        return _build(ToolChoice, value)
+    if name == "text":
+        return _build(TextConfig, value)
+    if name == "reasoning":
+        return _build(ReasoningConfig, value)
+    if name == "verbosity":
+        return build_verbosity(cast("VerbosityLike", value))
+    if name == "timeouts":
+        return _build_timeouts(cast("TimeoutsDict | Timeouts", value))
+    if isinstance(value, str) and ResponseCreate.DESCRIPTOR.fields_by_name[name].is_repeated:
+        # Python would take it for a list of its characters.
+        msg = "a list of texts is needed, not str"
+        raise TypeError(msg)
+    return _json_text(value) if name in _JSON_TEXT else value
 
 
 def build_input(value: InputLike) -> Input:
-    """Builds the input of a create or steer."""
+    """Builds the input of a create or steer.
+
+    Raises:
+        TypeError: It is neither text nor items.
+        ValueError: An item is none; the text has the path to what is wrong.
+    """
     if isinstance(value, Input):
         return value
     if isinstance(value, str):
@@ -167,11 +186,14 @@ def build_input(value: InputLike) -> Input:
 
 
 def build_items(values: Iterable[ItemLike] | ItemLike) -> list[Item]:
-    """Builds items; one alone stands for a list of one."""
-    if isinstance(values, Item):
-        return [values]
-    if isinstance(values, Mapping):
-        return [_build(Item, cast("JsonObject", values))]
+    """Builds items; one alone stands for a list of one.
+
+    Raises:
+        TypeError: They are no items.
+        ValueError: One of them is none; the text has the path to what is wrong.
+    """
+    if isinstance(values, (Item, Mapping)):
+        values = [cast("ItemLike", values)]
     return [_build(Item, value) for value in values]
 
 
@@ -205,11 +227,23 @@ def build_duration(value: Seconds) -> Duration:
 def _build_timeouts(value: TimeoutsDict | Timeouts) -> Timeouts:
     if isinstance(value, Timeouts):
         return value
+    if not isinstance(value, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        msg = f"a dict of seconds is needed, not {type(value).__name__}"
+        raise TypeError(msg)
     return Timeouts(**{name: build_duration(cast("Seconds", seconds)) for name, seconds in value.items()})
 
 
 def _build(message_type: type[M], value: object) -> M:
-    return value if isinstance(value, message_type) else from_json(message_type, msgspec.json.encode(value))
+    if isinstance(value, message_type):
+        return value
+    if not isinstance(value, Mapping) and not (message_type is ToolChoice and isinstance(value, str)):
+        msg = f"a dict or {message_type.__name__} is needed, not {type(value).__name__}"
+        raise TypeError(msg)
+    try:
+        return from_json(message_type, msgspec.json.encode(value))
+    except RequestError as refusal:
+        error = refusal.error
+        raise ValueError(f"{error.param}: {error.message}" if error.param else error.message) from refusal
 
 
 def _json_text(value: object) -> object:

@@ -81,6 +81,8 @@ class Session:
             **fields: The body; see `ResponseCreate`.
 
         Raises:
+            TypeError: There is no such field, or its value is of another type. Nothing was sent.
+            ValueError: A field does not take its value, or `request_id` is still in use. Nothing was sent.
             RequestRejectedError: The server refused it.
             SessionLost: The session has ended.
         """
@@ -237,11 +239,7 @@ class Lane:
     ) -> ResponseStream:
         """Creates a response that continues the last one of this lane; see `Session.create`. Cancelling it is safe.
 
-        Give `previous_response_id` to continue another one, or None to start anew.
-
-        Raises:
-            RequestRejectedError: The server refused it.
-            SessionLost: The session has ended.
+        Give `previous_response_id` to continue another one, or None to start anew. Raises what `Session.create` does.
         """
         fields.setdefault("previous_response_id", self.last_response_id)
         return await self._session.create(lane=self.name, request_id=request_id, context=context, **fields)
