@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from turnwire.client import (
     ChannelOptions,
+    Client,
     ProtocolError,
     RequestRejectedError,
     ResponseFailedError,
@@ -18,6 +20,7 @@ from turnwire.client import (
     connect,
     function_call_output,
 )
+from turnwire.client._body import Seconds
 from turnwire.client.testing import FakeServer, function_call, message
 from turnwire.v1.errors import Remedy
 from turnwire.v1.response_pb2 import DoneReason, ResponseStatus, Verbosity
@@ -264,6 +267,31 @@ async def test_forks_name_their_parent(fake: FakeServer) -> None:
     assert fake.creates[1].previous_response_id == parent.id
 
 
+async def test_a_fork_waits_for_something_to_continue(fake: FakeServer) -> None:
+    fake.hang(message("not yet"))
+    fake.answer(message("two"))
+    async with asyncio.timeout(5), fake.connect() as session:
+        parent = await session.create(model="m")
+        forking = asyncio.create_task(parent.fork(lane="b"))
+        await session.ping()
+        assert len(fake.creates) == 1
+        done = ResponseDone(reason=DoneReason.DONE_REASON_COMPLETED, continuable=True)
+        fake.sessions[0].send(ServerEvent(response=1, sequence_number=100, done=done))
+        await (await forking).get_final_response()
+        assert fake.creates[1].previous_response_id == parent.id
+        # It took no event from who reads the parent.
+        assert (await anext(parent)).type == "response.created"
+
+
+async def test_a_fork_that_waits_hears_of_a_loss(fake: FakeServer) -> None:
+    fake.hang()
+    async with asyncio.timeout(5), fake.connect() as session:
+        parent = await session.create(model="m")
+        fake.drop(RpcFailedError("UNAVAILABLE", "gone"))
+        with pytest.raises(SessionLost, match="gone"):
+            await parent.fork(lane="b")
+
+
 async def test_lanes_spread_over_streams_and_forks_follow_their_parent(fake: FakeServer) -> None:
     names = [f"lane-{n}" for n in range(16)]
     for _ in range(len(names) + 2):
@@ -340,6 +368,20 @@ async def test_settings_are_sent_when_the_session_is_opened(fake: FakeServer) ->
     assert (opened.session_credit_bytes, opened.response_credit_bytes) == (1 << 20, 0)
     assert opened.max_event_bytes == 4096
     assert "append" in opened.features
+
+
+@pytest.mark.parametrize("window", [-0.001, 0.11, timedelta(minutes=1)])
+def test_a_batch_window_that_no_server_takes_is_refused_at_once(window: Seconds) -> None:
+    with pytest.raises(ValueError, match=r"a batch window is 0 to 0\.1 seconds, not "):
+        connect(batch_window=window)
+
+
+@pytest.mark.parametrize("key", ["two words", "line\nbreak", "кл\u044eч"])
+def test_a_key_that_cannot_be_sent_is_refused_at_once_and_not_shown(key: str) -> None:
+    for use in (connect, Client):
+        with pytest.raises(ValueError, match="visible ASCII characters") as caught:
+            use(api_key=key)
+        assert key not in str(caught.value)
 
 
 async def test_at_the_verbosity_of_done_the_calls_come_with_the_pause(fake: FakeServer) -> None:

@@ -40,8 +40,9 @@ T = TypeVar("T")
 class Rpc:
     """The one-shot methods of the service.
 
-    Cancelling any of them is safe: the call is cancelled on the server too. All raise `RequestRejectedError` with the
-    error of the table, `AuthenticationError`, or `RpcFailedError` where the status carries neither.
+    All raise `RequestRejectedError` with the error of the table, `AuthenticationError`, or `RpcFailedError` where the
+    status carries neither; and those with a body TypeError and ValueError for what a field does not take. Cancelling
+    one cancels the call on the server too.
     """
 
     def __init__(self, channel: aio.Channel, metadata: Sequence[tuple[str, str]]) -> None:
@@ -52,7 +53,7 @@ class Rpc:
     async def create_response(
         self, *, context: RequestContext | None = None, **fields: Unpack[CreateFields]
     ) -> Response:
-        """Creates one response and returns it when it has ended."""
+        """Creates one response and returns it when it has ended. Cancelling it is safe, and cancels the response."""
         request = CreateResponseRequest(create=build_create(fields), context=context)
         return (await _call(self._stub.CreateResponse(request, metadata=self._metadata))).response
 
@@ -64,42 +65,42 @@ class Rpc:
         return OneShotStream(self._stub, request, self._metadata)
 
     async def get_response(self, response_id: str, *, session_id: str = "") -> Response:
-        """Returns a response; one that is not stored needs the id of its session."""
+        """Returns a response; one that is not stored needs the id of its session. Cancelling it is safe."""
         request = GetResponseRequest(response_id=response_id, session_id=session_id)
         return (await _call(self._stub.GetResponse(request, metadata=self._metadata))).response
 
     async def delete_response(self, response_id: str) -> None:
-        """Deletes a stored response."""
+        """Deletes a stored response. Cancelling it is safe, but it may be deleted all the same."""
         await _call(self._stub.DeleteResponse(DeleteResponseRequest(response_id=response_id), metadata=self._metadata))
 
     async def cancel_response(self, response_id: str) -> Response:
-        """Cancels a background response."""
+        """Cancels a background response. Cancelling it is safe, but the response may be cancelled all the same."""
         request = CancelResponseRequest(response_id=response_id)
         return (await _call(self._stub.CancelResponse(request, metadata=self._metadata))).response
 
     async def list_input_items(
         self, response_id: str, *, limit: int | None = None, ascending: bool = False, after: str = ""
     ) -> ListInputItemsResponse:
-        """Returns a page of the input items of a response, newest first unless `ascending`."""
+        """Returns a page of the input items of a response, newest first unless `ascending`. Cancelling it is safe."""
         request = ListInputItemsRequest(response_id=response_id, limit=limit, ascending=ascending, after=after)
         return await _call(self._stub.ListInputItems(request, metadata=self._metadata))
 
     async def count_input_tokens(self, **fields: Unpack[CreateFields]) -> int:
-        """Returns how many input tokens a create with these fields would have."""
+        """Returns how many input tokens a create with these fields would have. Cancelling it is safe."""
         request = CountInputTokensRequest(create=build_create(fields))
         return (await _call(self._stub.CountInputTokens(request, metadata=self._metadata))).input_tokens
 
     async def compact_response(self, **fields: Unpack[CreateFields]) -> list[Item]:
-        """Compacts a conversation into a shorter window."""
+        """Compacts a conversation into a shorter window. Cancelling it is safe."""
         request = CompactResponseRequest(create=build_create(fields))
         return list((await _call(self._stub.CompactResponse(request, metadata=self._metadata))).output)
 
     async def list_models(self) -> list[Model]:
-        """Lists the models that can be named in `model`."""
+        """Lists the models that can be named in `model`. Cancelling it is safe."""
         return list((await _call(self._stub.ListModels(ListModelsRequest(), metadata=self._metadata))).models)
 
     async def get_capabilities(self) -> GetCapabilitiesResponse:
-        """Tells what the server can do, and its limits."""
+        """Tells what the server can do, and its limits. Cancelling it is safe."""
         return await _call(self._stub.GetCapabilities(GetCapabilitiesRequest(), metadata=self._metadata))
 
 

@@ -255,6 +255,8 @@ class ResponseStream:
         hearing of it, and `open_calls` does not list their calls any more unless they were refused.
 
         Raises:
+            TypeError: The outputs are no items. Nothing was sent.
+            ValueError: A dict is no item. Nothing was sent.
             RequestRejectedError: The server refused them; the response is as it was.
             SessionLost: The session ended before; `unacknowledged_appends` has the outputs.
         """
@@ -266,6 +268,8 @@ class ResponseStream:
         """Adds user input to a held response, to be read with its next pass. Cancelling it is as with `append`.
 
         Raises:
+            TypeError: It is neither text nor items. Nothing was sent.
+            ValueError: A dict is no item. Nothing was sent.
             RequestRejectedError: The server refused it.
             SessionLost: The session ended before.
         """
@@ -291,14 +295,14 @@ class ResponseStream:
         return cast("ResponseDone", state.done)
 
     async def fork(self, *, lane: str, **fields: Unpack[CreateFields]) -> ResponseStream:
-        """Creates a response that continues this one in another lane; see `Session.create`.
+        """Creates a response that continues this one in another lane, from its latest pause or its end.
 
+        Before either there is nothing to continue, so this waits for the first; it takes no events, and somebody has
+        to read a response of more than what may wait unread. Otherwise as `Session.create`, and raises what that does.
         Cancelling it is safe: the new response is cancelled.
-
-        Raises:
-            RequestRejectedError: The server refused it.
-            SessionLost: The session ended before.
         """
+        while self._state.done is None:
+            await self._more()
         fields.setdefault("previous_response_id", self.id)
         return await self._session.create(lane=lane, connection=self._connection, **fields)
 
