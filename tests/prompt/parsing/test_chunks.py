@@ -14,6 +14,7 @@ from turnwire.server.session.chunks import (
     Chunk,
     FinishReason,
     TextChunk,
+    TextEnd,
 )
 from turnwire.v1.item_pb2 import Logprob
 
@@ -34,11 +35,22 @@ def test_text_calls_and_ends_become_chunks() -> None:
     chunks = chunks_of(mapper, ['<think>Hm</think>Hi<tool_call>{"name": "f", "arguments": {}}</tool_call>'])
     assert chunks == [
         TextChunk(Channel.REASONING, "Hm", 0),
+        TextEnd(),
         TextChunk(Channel.TEXT, "Hi", 0),
+        TextEnd(),
         CallStart("f", CallKind.FUNCTION, "", 0),
         CallDelta("{}", 0),
         CallEnd(),
     ]
+
+
+def test_a_preamble_and_the_answer_keep_their_phases() -> None:
+    mapper = ChunkMapper(parser_for("harmony"))
+    text = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>Done.<|return|>"
+    chunks = [*mapper.feed(encode(text)), *mapper.finish(FinishReason.STOP)]
+    said: list[tuple[str, str]] = [(c.phase, c.text) for c in chunks if isinstance(c, TextChunk)]
+    assert "".join(text for phase, text in said if phase == "commentary") == "I look."
+    assert "".join(text for phase, text in said if phase == "final_answer") == "Done."
 
 
 def test_ids_and_logprobs_go_with_the_text_they_are_of() -> None:

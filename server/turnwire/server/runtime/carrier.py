@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from turnwire.server.engine.port import Generation
 from turnwire.server.runtime.services import THREAD_BYTES, Services
-from turnwire.server.session.chunks import CallEnd, Chunk, EngineFailure, Finish
+from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 from turnwire.server.session.effects import (
     AbortPass,
     CancelTools,
@@ -71,8 +71,7 @@ class _PassSink:
         if self._last is not None:
             tokens = 0
             for chunk in chunks:
-                if not isinstance(chunk, CallEnd):
-                    tokens += chunk.tokens
+                tokens += chunk.tokens
             carrier.services.observer.observe_gap(now - self._last, tokens)
         self._last = now
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from turnwire.server.session.chunks import CallDelta, CallKind, CallStart, Channel, Chunk, TextChunk
+from turnwire.server.session.chunks import CallDelta, CallEnd, CallKind, CallStart, Channel, Chunk, TextChunk
 from turnwire.server.session.outbox import Delta, Outbox, Queue
 from turnwire.v1.item_pb2 import (
     ContentPart,
@@ -95,9 +95,10 @@ class Listener(Protocol):
 class _Part:
     """One part of the open message or reasoning item."""
 
-    __slots__ = ("channel", "index", "logprobs", "pieces")
+    __slots__ = ("channel", "index", "logprobs", "phase", "pieces")
 
-    def __init__(self, channel: Channel, index: int) -> None:
+    def __init__(self, channel: Channel, index: int, phase: str) -> None:
+        self.phase = phase
         self.logprobs: list[Logprob] = []
         self.channel = channel
         self.index = index
@@ -171,8 +172,8 @@ class Assembler:
         for chunk in chunks:
             if isinstance(chunk, TextChunk):
                 part = self._part
-                if part is None or part.channel is not chunk.channel:
-                    part = self._open_part(chunk.channel)
+                if part is None or part.channel is not chunk.channel or part.phase != chunk.phase:
+                    part = self._open_part(chunk.channel, chunk.phase)
                 self._tokens += chunk.tokens
                 text = chunk.text
                 if not text:
@@ -185,7 +186,8 @@ class Assembler:
                 self._call_delta(chunk)
             elif isinstance(chunk, CallStart):
                 self._open_call(chunk)
-            elif self._call is not None:
+            elif (self._call is not None) == isinstance(chunk, CallEnd):
+                # An end of what is not open says nothing.
                 self._close_item(_COMPLETED)
 
     def finish(self, *, complete: bool) -> None:
@@ -242,10 +244,15 @@ class Assembler:
         else:
             self._outbox.skip(self._queue)
 
-    def _open_part(self, channel: Channel) -> _Part:
+    def _open_part(self, channel: Channel, phase: str) -> _Part:
         message = channel in _MESSAGE_CHANNELS
         current = self._part
-        same_item = current is not None and self._call is None and (current.channel in _MESSAGE_CHANNELS) == message
+        same_item = (
+            current is not None
+            and self._call is None
+            and (current.channel in _MESSAGE_CHANNELS) == message
+            and current.phase == phase
+        )
         if same_item:
             self._close_part()
         else:
@@ -254,7 +261,11 @@ class Assembler:
             if message:
                 item = Item(
                     message=Message(
-                        id=self._item_id, role=Role.ROLE_ASSISTANT, status=_IN_PROGRESS, content=_no_parts()
+                        id=self._item_id,
+                        role=Role.ROLE_ASSISTANT,
+                        status=_IN_PROGRESS,
+                        content=_no_parts(),
+                        phase=phase or None,
                     )
                 )
             else:
@@ -264,7 +275,7 @@ class Assembler:
             index = sum(1 for part in self._parts if part.HasField("summary_text"))
         else:
             index = sum(1 for part in self._parts if not part.HasField("summary_text"))
-        self._part = _Part(channel, index)
+        self._part = _Part(channel, index, phase)
         self._delta = _DELTA_OF[channel]
         if self._verbosity == _FULL:
             self.emit_full(_part_added(channel, self.output_index, index))
@@ -363,13 +374,15 @@ class Assembler:
         if self._part is None:
             return
         message = self._part.channel in _MESSAGE_CHANNELS
+        phase = self._part.phase or None
         self._close_part()
         parts, self._parts = self._parts, []
         tokens, self._tokens = self._tokens, 0
         if message:
             content = _no_parts()
             content.parts.parts.extend(parts)
-            item = Item(message=Message(id=self._item_id, role=Role.ROLE_ASSISTANT, status=status, content=content))
+            said = Message(id=self._item_id, role=Role.ROLE_ASSISTANT, status=status, content=content, phase=phase)
+            item = Item(message=said)
         else:
             item = Item(
                 reasoning=Reasoning(

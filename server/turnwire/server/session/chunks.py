@@ -49,7 +49,7 @@ class FinishReason(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """A piece of text; a change of channel closes the open item or part and opens the next."""
+    """A piece of text; a change of channel or phase closes the open item or part and opens the next."""
 
     channel: Channel
     text: str
@@ -59,6 +59,15 @@ class TextChunk:
     """Their ids, where the engine knows them and the request wants them in deltas."""
     logprobs: tuple[Logprob, ...] = ()
     """Their log-probabilities, where the request wants them."""
+    phase: str = ""
+    """`commentary` or `final_answer` for visible text of a model that tells them apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextEnd:
+    """The open message or reasoning is complete, though more of the same kind may follow as an item of its own."""
+
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +95,10 @@ class CallDelta:
 class CallEnd:
     """The open call's arguments are complete, before the next item or the end says so; lets tools start early."""
 
+    tokens: int = 0
 
-Chunk = TextChunk | CallStart | CallDelta | CallEnd
+
+Chunk = TextChunk | TextEnd | CallStart | CallDelta | CallEnd
 """One step of a pass, in order."""
 
 

@@ -18,7 +18,6 @@ from turnwire.server.engine.chat.frames import CallPiece, Choice, Delta, Frame, 
 from turnwire.server.engine.chat.sse import EventTooLarge, SseParser
 from turnwire.server.engine.chat.tools import Target
 from turnwire.server.session.chunks import (
-    CallEnd,
     Channel,
     Chunk,
     EngineFailure,
@@ -290,12 +289,9 @@ class ChatStream:
             return
         self.begun = True
         for chunk in out:
-            if isinstance(chunk, TextChunk):
-                self._tokens += chunk.tokens
-                if chunk.channel is Channel.REASONING:
-                    self._reasoning_tokens += chunk.tokens
-            elif not isinstance(chunk, CallEnd):
-                self._tokens += chunk.tokens
+            self._tokens += chunk.tokens
+            if isinstance(chunk, TextChunk) and chunk.channel is Channel.REASONING:
+                self._reasoning_tokens += chunk.tokens
 
     def _finish(self) -> Finish:
         usage = self._usage

@@ -146,7 +146,7 @@ def make_call_id(digest: str, response_id: str, pass_number: int, index: int) ->
 
 
 def _released(chunks: Sequence[Chunk]) -> tuple[int, ...]:
-    sizes = [0 if isinstance(chunk, CallEnd) else chunk.tokens for chunk in chunks]
+    sizes = [chunk.tokens for chunk in chunks]
     released: list[int] = []
     for place, tokens_out in enumerate(accumulate(sizes)):
         while len(released) < tokens_out:

@@ -17,6 +17,7 @@ from turnwire.server.prompt.parsing import (
     ParsedCallEnd,
     ParsedCallStart,
     ParsedText,
+    ParsedTextEnd,
 )
 from turnwire.server.session.chunks import (
     CallDelta,
@@ -27,6 +28,7 @@ from turnwire.server.session.chunks import (
     Chunk,
     FinishReason,
     TextChunk,
+    TextEnd,
 )
 from turnwire.v1.item_pb2 import Logprob
 
@@ -82,7 +84,9 @@ class ChunkMapper:
             if isinstance(event, ParsedText):
                 ids = event.ids if self._ids_in_deltas else ()
                 logprobs = self._logprobs_of(event) if self._logprobs else ()
-                chunks.append(TextChunk(_CHANNELS[event.channel], event.text, event.tokens, ids, logprobs))
+                chunks.append(TextChunk(_CHANNELS[event.channel], event.text, event.tokens, ids, logprobs, event.phase))
+            elif isinstance(event, ParsedTextEnd):
+                chunks.append(TextEnd())
             elif isinstance(event, ParsedCallDelta):
                 self._delta(event, chunks)
             elif isinstance(event, ParsedCallStart):
