@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from prometheus_client.metrics_core import Metric
 
 from turnwire.server.config import ServerConfig
 from turnwire.server.keys import KeyRing
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.settings import SETTINGS, limit_reader
+from turnwire.server.telemetry.engine_metrics import EngineMetrics
 from turnwire.server.telemetry.metrics import STAGES, Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -55,18 +57,21 @@ def _defaults() -> list[object]:
     return [field.default for field in dataclasses.fields(SessionLimits)]
 
 
-def test_the_table_of_metrics_is_complete() -> None:
-    told = [
+def told(families: Iterable[Metric]) -> list[list[str]]:
+    return [
         [
             code(family.name + ("_total" if family.type == "counter" else "")),
             family.type,
             ", ".join(code(label) for label in vars(family)["_labelnames"]),
             family.documentation,
         ]
-        for family in Metrics().describe()
+        for family in families
     ]
 
-    assert rows("| metric |") == told
+
+def test_the_tables_of_metrics_are_complete() -> None:
+    assert rows("| metric |") == told(Metrics().describe())
+    assert rows("| engine metric |") == told(EngineMetrics().collect())
     assert [row[0] for row in rows("| stage |")] == [code(stage) for stage in STAGES]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +31,7 @@ from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.services import Services
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.telemetry.endpoint import MetricsEndpoint
+from turnwire.server.telemetry.engine_metrics import EngineMetrics, PricedMetrics
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire.server.tools.config import ToolsConfig
 from turnwire.server.tools.port import HostedTools, NoHostedTools
@@ -39,9 +40,9 @@ from turnwire.server.tools.room import HostedRoom, MissingExtra, open_room
 _log: Final = logging.getLogger(__name__)
 
 
-async def _engines(config: ServerConfig) -> list[Engine]:
+async def _engines(config: ServerConfig, metrics: EngineMetrics) -> list[Engine]:
     try:
-        return await open_engines(config.models or Registry((config.engine,)), os.environ)
+        return await open_engines(config.models or Registry((config.engine,)), os.environ, metrics)
     except MissingExtraError as error:
         raise ConfigError([str(error)]) from error
     except EngineOpenError as error:
@@ -55,8 +56,7 @@ def _hosted(config: ToolsConfig) -> HostedRoom:
         raise ConfigError([str(error)]) from error
 
 
-def _services(config: ServerConfig, engines: Sequence[Engine], tools: HostedTools, metrics: Metrics) -> Services:
-    registry = EngineRegistry(engines)
+def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools, metrics: Metrics) -> Services:
     policy = Preparer(registry.resolve, config.limits, count=vocabulary.count, hosted=tools, profile=registry.profile)
     return Services(
         engines=registry,
@@ -140,23 +140,20 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
         if config.tools is not None:
             tools = room = _hosted(config.tools)
             stack.push_async_callback(room.aclose)
-        engines = await _engines(config)
-        for engine in engines:
+        collectors = CollectorRegistry()
+        metrics = EngineMetrics(collectors)
+        engines = EngineRegistry(await _engines(config, metrics))
+        for engine in engines.engines:
             stack.push_async_callback(engine.aclose)
-        await _serve(config, engines, tools, keys, ready)
+        priced = PricedMetrics(collectors, metrics, lambda model: engines.profile(model).price)
+        services = _services(config, engines, tools, priced)
+        await _serve(config, services, priced, keys, ready)
     return 0
 
 
 async def _serve(
-    config: ServerConfig,
-    engines: Sequence[Engine],
-    tools: HostedTools,
-    keys: KeyRing | None,
-    ready: Callable[[str], None],
+    config: ServerConfig, services: Services, metrics: Metrics, keys: KeyRing | None, ready: Callable[[str], None]
 ) -> None:
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
-    services = _services(config, engines, tools, metrics)
     metrics.watch(lambda: [session.gauges() for session in services.sessions.values()])
     # Now and not with the first request, which would wait half a second for it.
     vocabulary.encoding()
@@ -164,7 +161,7 @@ async def _serve(
     credentials = _credentials(config.tls)
     bound = [_listen(server, address, credentials) for address in config.grpc]
     stopping = asyncio.Event()
-    endpoint = MetricsEndpoint(registry, healthy=lambda: not stopping.is_set())
+    endpoint = MetricsEndpoint(metrics.registry, healthy=lambda: not stopping.is_set())
     # Before anybody hears that the server is ready, since the next thing may be a signal.
     _on_signals(stopping.set)
     try:

@@ -5,7 +5,6 @@ Above it: `opening`. Below it: the engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,16 @@ from turnwire.server.engine.local.config import LocalConfig, LocalEngineError
 from turnwire.server.engine.local.engine import LocalEngine
 from turnwire.server.engine.port import Engine
 from turnwire.server.engine.spread import SpreadEngine
-from turnwire.server.models.opening import EngineOpenError, open_all
-from turnwire.server.models.specs import EngineSpec, ModelSpec
+from turnwire.server.models.opening import EngineOpenError, Opening, open_all
 
 
-async def open_local(spec: EngineSpec, models: Sequence[ModelSpec]) -> Engine:
+async def open_local(opening: Opening) -> Engine:
     """Returns the engine, or several as one where there are several models. Safe to cancel.
 
     Raises:
         EngineOpenError: A model cannot be loaded.
     """
+    spec, models = opening.spec, opening.models
     told = {"slots": spec.slots, "context": spec.context, "threads": spec.threads}
     changes: dict[str, Any] = {key: value for key, value in told.items() if value is not None}
     named = [(model.id, model.file) for model in models] or [("", Path(path)) for path in spec.models] or [("", None)]

@@ -7,11 +7,11 @@ is used, so that each kind needs only its own packages.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 from turnwire.server.engine.port import Engine, ModelInfo
 from turnwire.server.engine.profile import PLAIN
@@ -21,7 +21,9 @@ from turnwire.server.engine.scripted.scenario import load_scenario, packaged_sce
 from turnwire.server.engine.spread import SpreadEngine
 from turnwire.server.models.specs import TOKEN_ENGINES, EngineSpec, ModelSpec, Registry
 
-_log: Final = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from turnwire.server.engine.tokens.passes import CacheReport
+    from turnwire.server.engine.tokens.rendering import RenderStats
 
 _NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "openai": ("openai", ("aiohttp",)),
@@ -34,6 +36,24 @@ _NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 _TEMPLATE: Final[tuple[str, tuple[str, ...]]] = ("template", ("tokenizers", "jinja2"))
 
 
+class EngineObserver(Protocol):
+    """Hears what engines do, for metrics."""
+
+    def rendered(self, stats: RenderStats, /) -> None:
+        """A prompt was put into tokens."""
+
+    def cached(self, report: CacheReport, /) -> None:
+        """A pass told what the engine's prefix cache gave."""
+
+
+class _Deaf:
+    def rendered(self, stats: RenderStats, /) -> None:
+        pass
+
+    def cached(self, report: CacheReport, /) -> None:
+        pass
+
+
 class MissingExtraError(Exception):
     """Packages are not installed; the text names what to install."""
 
@@ -42,7 +62,27 @@ class EngineOpenError(Exception):
     """An engine cannot be used as it was configured; the text is for the operator."""
 
 
-async def open_engines(registry: Registry, environ: Mapping[str, str] = os.environ) -> list[Engine]:
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An engine on its way."""
+
+    spec: EngineSpec
+    models: tuple[ModelSpec, ...]
+    """Those of the registry that it serves."""
+    environ: Mapping[str, str]
+    """Where the keys of upstreams are."""
+    observer: EngineObserver
+
+    @property
+    def key(self) -> str:
+        """The upstream's API key; empty for none."""
+        variable = self.spec.upstream_key_env
+        return self.environ.get(variable, "").strip() if variable else ""
+
+
+async def open_engines(
+    registry: Registry, environ: Mapping[str, str] = os.environ, observer: EngineObserver | None = None
+) -> list[Engine]:
     """Opens all engines; on trouble with one, those open already are closed. Safe to cancel.
 
     Raises:
@@ -52,7 +92,8 @@ async def open_engines(registry: Registry, environ: Mapping[str, str] = os.envir
     """
     for spec in registry.engines:
         _check_packages(spec)
-    return await open_all(_open(spec, registry.of(spec), environ) for spec in registry.engines)
+    hears = observer or _Deaf()
+    return await open_all(_open(Opening(spec, registry.of(spec), environ, hears)) for spec in registry.engines)
 
 
 async def open_all(starting: Iterable[Awaitable[Engine]]) -> list[Engine]:
@@ -88,8 +129,9 @@ def renders_by_template(spec: EngineSpec) -> bool:
     return spec.kind in TOKEN_ENGINES and spec.renderer != "harmony"
 
 
-async def _open(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
-    engine = await _OPENERS[spec.kind](spec, models, environ)
+async def _open(opening: Opening) -> Engine:
+    spec, models = opening.spec, opening.models
+    engine = await _OPENERS[spec.kind](opening)
     if not models or all(model.profile is PLAIN and not model.aliases for model in models):
         return engine
     infos = [
@@ -99,33 +141,32 @@ async def _open(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[
     return ProfiledEngine(engine, infos, counts=spec.kind in (*TOKEN_ENGINES, "local"))
 
 
-async def _scripted(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
-    del models, environ
+async def _scripted(opening: Opening) -> Engine:
+    spec = opening.spec
     scenario = load_scenario(spec.scenario) if spec.scenario else packaged_scenario()
     return ScriptedEngine(scenario, speed=spec.speed)
 
 
-async def _openai(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
+async def _openai(opening: Opening) -> Engine:
     from turnwire.server.models.chat import open_chat
 
-    engines = await open_all(open_chat(spec, upstream, models, environ) for upstream in spec.upstream)
+    engines = await open_all(open_chat(opening, upstream) for upstream in opening.spec.upstream)
     return engines[0] if len(engines) == 1 else SpreadEngine(engines)
 
 
-async def _tokens(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
+async def _tokens(opening: Opening) -> Engine:
     from turnwire.server.models.tokens import open_tokens
 
-    return await open_tokens(spec, models, environ)
+    return await open_tokens(opening)
 
 
-async def _local(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
+async def _local(opening: Opening) -> Engine:
     from turnwire.server.models.local import open_local
 
-    del environ
-    return await open_local(spec, models)
+    return await open_local(opening)
 
 
-_OPENERS: Final[Mapping[str, Callable[[EngineSpec, Sequence[ModelSpec], Mapping[str, str]], Awaitable[Engine]]]] = {
+_OPENERS: Final[Mapping[str, Callable[[Opening], Awaitable[Engine]]]] = {
     "scripted": _scripted,
     "openai": _openai,
     "vllm": _tokens,

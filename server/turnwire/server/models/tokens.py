@@ -16,8 +16,8 @@ from turnwire.server.engine.tokens.grpc_engine import GrpcEngine
 from turnwire.server.engine.tokens.opening import open_token_engine
 from turnwire.server.engine.tokens.port import EngineStartError, TokenEngine
 from turnwire.server.engine.tokens.replicas import Replicas
-from turnwire.server.models.opening import EngineOpenError, open_all, renders_by_template
-from turnwire.server.models.specs import EngineSpec, ModelSpec
+from turnwire.server.models.opening import EngineOpenError, Opening, open_all, renders_by_template
+from turnwire.server.models.specs import EngineSpec
 from turnwire.server.prompt import vocabulary
 from turnwire.server.prompt.harmony import HarmonyRenderer
 from turnwire.server.prompt.parsing import TokenTable
@@ -42,29 +42,30 @@ class Format:
     table: TokenTable
 
 
-async def open_tokens(spec: EngineSpec, models: Sequence[ModelSpec], environ: Mapping[str, str]) -> Engine:
+async def open_tokens(opening: Opening) -> Engine:
     """Returns the engine, or several as one where its upstreams serve several models. Safe to cancel.
 
     Raises:
         EngineOpenError: It cannot be reached, or its model does not go with what was configured.
     """
     # One upstream may serve several models, each with passes of its own kind.
+    spec = opening.spec
     groups: dict[str, list[str]] = {}
-    for model in models:
+    for model in opening.models:
         groups.setdefault(model.upstream_name, []).append(model.id)
     for name in spec.models:
         # HTTP servers choose the model by its name; those of gRPC have one, which clients may call as we like.
         groups.setdefault(name if spec.kind == "vllm" else "", []).append(name)
     try:
-        opened = await open_all(_open(spec, name, ids, environ) for name, ids in (groups or {"": []}).items())
+        opened = await open_all(_open(opening, name, ids) for name, ids in (groups or {"": []}).items())
     except EngineStartError as error:
         raise EngineOpenError(str(error)) from error
     return opened[0] if len(opened) == 1 else SpreadEngine(opened)
 
 
-async def _open(spec: EngineSpec, upstream_name: str, ids: Sequence[str], environ: Mapping[str, str]) -> Engine:
-    key = environ.get(spec.upstream_key_env, "").strip() if spec.upstream_key_env else ""
-    adapters = [_adapter(spec, upstream, upstream_name, key) for upstream in spec.upstream]
+async def _open(opening: Opening, upstream_name: str, ids: Sequence[str]) -> Engine:
+    spec = opening.spec
+    adapters = [_adapter(spec, upstream, upstream_name, opening.key) for upstream in spec.upstream]
     tokens = adapters[0] if len(adapters) == 1 else Replicas(adapters)
     try:
         facts = await tokens.facts()
@@ -75,7 +76,15 @@ async def _open(spec: EngineSpec, upstream_name: str, ids: Sequence[str], enviro
     except BaseException:
         await tokens.aclose()
         raise
-    return await open_token_engine(tokens, chosen.renderer, chosen.output, chosen.table, models=ids)
+    return await open_token_engine(
+        tokens,
+        chosen.renderer,
+        chosen.output,
+        chosen.table,
+        models=ids,
+        on_rendered=opening.observer.rendered,
+        on_cached=opening.observer.cached,
+    )
 
 
 def _adapter(spec: EngineSpec, upstream: str, upstream_name: str, key: str) -> TokenEngine:
