@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def test_the_opening_goes_first_and_is_settled_by_opened(unopened_wire: Wire) -> None:
     unopened_wire.opened()
     assert unopened_wire.protocol.opened is not None
-    assert not unopened_wire.protocol.requests
+    assert not list(unopened_wire.protocol.requests)
 
 
 def test_a_create_is_settled_by_the_response_it_became(wire: Wire) -> None:

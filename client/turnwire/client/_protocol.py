@@ -1,7 +1,7 @@
 """The client's half of the protocol for one session on one stream.
 
-Below: `_fold` keeps one response, `_credit` counts bytes, `_lanes` remembers where each lane stands. Above:
-`_connection`, which moves messages. Pure: no I/O, no asyncio, no clock.
+Below: `_fold` keeps one response, `_request` what was asked, `_credit` counts bytes, `_lanes` remembers where each lane
+stands. Above: `_connection`, which moves messages. Pure: no I/O, no asyncio, no clock.
 
 Requests go in through `open`, `create`, `append`, `steer`, `cancel`, `ping` and `close`, and come out of
 `next_request`. Batches go in through `receive`; what they settle is visible in the `Request` and `ResponseState`
@@ -14,22 +14,19 @@ caller must drain `next_request`: credit and acknowledgements wait there.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from turnwire.client._credit import CreditAccount
 from turnwire.client._fold import DELTA_KINDS, ResponseState
 from turnwire.client._lanes import LaneLog
-from turnwire.client._request import Request
+from turnwire.client._request import Request, RequestLog
 from turnwire.client.exceptions import Loss, ProtocolError, RequestRejectedError
 from turnwire.client.items import user
 from turnwire.v1.client_event_pb2 import (
     ConnectRequest,
     RequestContext,
-    ResponseAppend,
     ResponseCancel,
     ResponseSteer,
 )
@@ -39,7 +36,7 @@ from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import Input, ResponseCreate
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
-from turnwire.v1.session_pb2 import Ping, SessionClose, SessionGoAway, SessionOpen, SessionOpened
+from turnwire.v1.session_pb2 import SessionClose, SessionGoAway, SessionOpen, SessionOpened
 
 logger = logging.getLogger("turnwire.client")
 
@@ -63,43 +60,40 @@ class SessionProtocol:
         """The last event received, counting all events of the session from 1."""
         self.responses: dict[int, ResponseState] = {}
         """Handle to response, for those that have not ended."""
-        self.requests: dict[str, Request] = {}
-        """Request id to request, for those not settled."""
+        self.requests: Final = RequestLog()
+        """What was asked and not answered yet."""
         self.lanes: Final = LaneLog()
         """Where each lane stands."""
         self.credit: Final = CreditAccount()
         """What was received and taken."""
-        self._pings: dict[int, Request] = {}
         self._repeated: dict[str, ResponseState] = {}
-        self._outgoing: deque[ConnectRequest] = deque()
         self._opening: Request | None = None
         self._highest_handle = 0
-        self._ids: Iterator[int] = itertools.count(1)
-        self._touched: list[Request | ResponseState] = []
+        self._touched: list[ResponseState] = []
 
     # Requests.
 
     @property
     def waiting(self) -> int:
         """Requests of the application that have not been taken out by `next_request`."""
-        return len(self._outgoing)
+        return len(self.requests.outgoing)
 
     @property
     def has_outgoing(self) -> bool:
         """Whether `next_request` has something."""
-        return bool(self._outgoing) or self.credit.due
+        return bool(self.requests.outgoing) or self.credit.due
 
     def next_request(self) -> ConnectRequest | None:
         """Takes out the next message to send; None when there is nothing."""
         message = self.credit.next_message(self.last_event_id)
-        if message is None and self._outgoing:
-            message = self._outgoing.popleft()
+        if message is None and self.requests.outgoing:
+            message = self.requests.outgoing.popleft()
         return message
 
     def open(self, settings: SessionOpen) -> Request:
         """Opens the session; before anything else."""
-        self._opening = Request(self._new_id(), "open")
-        return self._submit(self._opening, ConnectRequest(request_id=self._opening.id, open=settings))
+        self._opening = Request(self.requests.new_id(), "open")
+        return self.requests.submit(self._opening, ConnectRequest(request_id=self._opening.id, open=settings))
 
     def create(
         self,
@@ -117,33 +111,32 @@ class SessionProtocol:
         """
         if self.closing or self.go_away is not None:
             raise RequestRejectedError(self._closing_error())
-        if request_id in self.requests:
+        if request_id in self.requests.unsettled:
             msg = f"request {request_id!r} has not been answered yet; wait for it or choose another id"
             raise ValueError(msg)
-        request = Request(request_id or self._new_id(), "create", lane)
+        request = Request(request_id or self.requests.new_id(), "create", lane)
         message = ConnectRequest(request_id=request.id, lane=lane or None, context=context, create=body)
-        return self._submit(request, message)
+        return self.requests.submit(request, message)
 
     def append(self, response: ResponseState, items: Sequence[Item]) -> Request:
         """Delivers outputs to a held response, under the next append index."""
-        request = Request(self._new_id(), "append", response.lane, response=response, items=tuple(items))
-        return self._submit_append(request, response)
+        return self.requests.append(response, items)
 
     def steer(self, response: ResponseState, what: Input) -> Request:
         """Adds user input to a held response."""
-        request = Request(self._new_id(), "steer", response.lane, response=response)
+        request = Request(self.requests.new_id(), "steer", response.lane, response=response)
         request.items = tuple(what.items.items) or (user(what.text),)
         steer = ResponseSteer(previous_response_id=response.id, input=what)
-        return self._submit(request, ConnectRequest(request_id=request.id, steer=steer))
+        return self.requests.submit(request, ConnectRequest(request_id=request.id, steer=steer))
 
     def cancel(self, response: ResponseState) -> Request:
         """Cancels a response; settled by its end."""
-        request = Request(self._new_id(), "cancel", response.lane, response=response)
+        request = Request(self.requests.new_id(), "cancel", response.lane, response=response)
         if response.ended:
             request.settled = True
             return request
         cancel = ResponseCancel(response_id=response.id)
-        return self._submit(request, ConnectRequest(request_id=request.id, cancel=cancel))
+        return self.requests.submit(request, ConnectRequest(request_id=request.id, cancel=cancel))
 
     def abandon(self, create: Request) -> None:
         """Withdraws a create whose caller stopped waiting, whether or not the server has begun with it."""
@@ -152,7 +145,7 @@ class SessionProtocol:
             self.abandon_response(create.response)
         elif not create.settled:
             # Without a request id, since nobody waits for an answer.
-            self._outgoing.append(ConnectRequest(cancel=ResponseCancel(target_request_id=create.id)))
+            self.requests.outgoing.append(ConnectRequest(cancel=ResponseCancel(target_request_id=create.id)))
 
     def abandon_response(self, response: ResponseState) -> None:
         """Cancels a response whose events nobody will take."""
@@ -160,43 +153,22 @@ class SessionProtocol:
         response.drop()
         self.credit.taken(response)
         if not response.ended:
-            self._outgoing.append(ConnectRequest(cancel=ResponseCancel(response_id=response.id)))
+            self.requests.outgoing.append(ConnectRequest(cancel=ResponseCancel(response_id=response.id)))
 
     def ping(self) -> Request:
         """Asks for a sign of life."""
-        nonce = next(self._ids)
-        request = Request("", "ping")
-        self._pings[nonce] = request
-        self._outgoing.append(ConnectRequest(ping=Ping(nonce=nonce)))
-        return request
+        return self.requests.ping()
 
     def close(self, *, drain: bool = False) -> None:
         """Ends the session on purpose; nothing can be asked afterwards."""
         if not self.closing:
             self.closing = True
             self.draining = drain
-            self._outgoing.append(ConnectRequest(close=SessionClose(drain=drain)))
+            self.requests.outgoing.append(ConnectRequest(close=SessionClose(drain=drain)))
 
     def flush(self) -> None:
         """Makes credit due that has not reached its share."""
         self.credit.flush(self.responses.values())
-
-    def _new_id(self) -> str:
-        request_id = f"req_{next(self._ids)}"
-        return self._new_id() if request_id in self.requests else request_id
-
-    def _submit(self, request: Request, message: ConnectRequest) -> Request:
-        request.message = message
-        self.requests[request.id] = request
-        self._outgoing.append(message)
-        return request
-
-    def _submit_append(self, request: Request, response: ResponseState) -> Request:
-        request.append_index = response.next_append_index
-        response.next_append_index += 1
-        response.pending_appends[request.append_index] = request
-        append = ResponseAppend(response_id=response.id, append_index=request.append_index, input=request.items)
-        return self._submit(request, ConnectRequest(request_id=request.id, append=append))
 
     def _closing_error(self) -> Error:
         reason = self.go_away.reason if self.go_away is not None else "closed"
@@ -254,20 +226,18 @@ class SessionProtocol:
         if kind == "rejected":
             self._on_rejected(proto)
         elif kind == "queued":
-            request = self.requests.get(proto.queued.request_id)
+            request = self.requests.unsettled.get(proto.queued.request_id)
             if request is not None:
                 request.queue_position = proto.queued.position
-                self._touch(request)
+                self.requests.touch(request)
         elif kind == "pong":
-            ping = self._pings.pop(proto.pong.nonce, None)
-            if ping is not None:
-                self._settle(ping)
+            self.requests.pong(proto.pong.nonce)
         elif kind == "opened":
             self.opened = SessionOpened()
             self.opened.CopyFrom(proto.opened)
             self.credit.opened(self.opened)
             if self._opening is not None:
-                self._settle(self._opening)
+                self.requests.settle(self._opening)
                 self._opening = None
         elif kind == "go_away":
             self.go_away = SessionGoAway()
@@ -277,7 +247,7 @@ class SessionProtocol:
         elif kind == "done":
             self._on_repeated_done(proto)
         elif kind == "appended":
-            self._confirm(proto, self.requests.get(proto.appended.request_id))
+            self._confirm(proto, self.requests.unsettled.get(proto.appended.request_id))
         elif kind.startswith("steer_"):
             self._on_steer(proto, kind)
 
@@ -289,7 +259,7 @@ class SessionProtocol:
                 raise ProtocolError(msg)
             return None
         self._highest_handle = max(self._highest_handle, handle)
-        request = self.requests.get(proto.created.request_id)
+        request = self.requests.unsettled.get(proto.created.request_id)
         body = request.message.create if request is not None and request.message is not None else None
         response = ResponseState(proto.created, handle, body)
         self.responses[handle] = response
@@ -298,14 +268,14 @@ class SessionProtocol:
 
     def _settle_from(self, response: ResponseState, proto: ServerEvent, kind: str) -> None:
         if kind == "created":
-            request = self.requests.get(proto.created.request_id)
+            request = self.requests.unsettled.get(proto.created.request_id)
             if request is not None:
                 request.response = response
-                self._settle(request)
+                self.requests.settle(request)
                 if request.abandoned:
                     self.abandon_response(response)
         elif kind == "appended":
-            request = self.requests.get(proto.appended.request_id)
+            request = self.requests.unsettled.get(proto.appended.request_id)
             self._confirm(proto, request or response.pending_appends.get(proto.appended.append_index))
         elif kind == "done":
             self.lanes.progressed(response)
@@ -319,16 +289,15 @@ class SessionProtocol:
         if request is None or request.response is None:
             return
         response = request.response
-        if response.pending_appends.get(request.append_index) is request:
-            del response.pending_appends[request.append_index]
+        self.requests.no_longer_pending(request, response)
         request.append_index = proto.appended.append_index
         response.append_confirmed(request.items)
-        self._settle(request)
+        self.requests.settle(request)
         self.lanes.progressed(response)
 
     def _on_repeated_create(self, proto: ServerEvent) -> None:
         """Meets the outcome of a create that was sent twice under one id."""
-        request = self.requests.get(proto.created.request_id)
+        request = self.requests.unsettled.get(proto.created.request_id)
         if request is None:
             return
         response_id = proto.created.response.id
@@ -337,7 +306,7 @@ class SessionProtocol:
             response = self._repeated[response_id] = ResponseState(proto.created, 0)
             response.fold(proto, "created")
         request.response = response
-        self._settle(request)
+        self.requests.settle(request)
 
     def _on_repeated_done(self, proto: ServerEvent) -> None:
         """Meets the end of a response once more: for a create that was sent twice, or a cancel that came late."""
@@ -345,78 +314,51 @@ class SessionProtocol:
         if response is not None:
             response.fold(proto, "done")
             self._touched.append(response)
-        request = self.requests.get(proto.done.request_id)
+        request = self.requests.unsettled.get(proto.done.request_id)
         if request is not None:
-            self._settle(request)
+            self.requests.settle(request)
 
     def _end(self, response: ResponseState) -> None:
         del self.responses[response.handle]
         self.credit.forget(response)
-        for request in [one for one in self.requests.values() if one.response is response and one.kind == "cancel"]:
-            self._settle(request)
+        for request in list(self.requests):
+            if request.response is response and request.kind == "cancel":
+                self.requests.settle(request)
 
     def _on_rejected(self, proto: ServerEvent) -> None:
         rejected = proto.rejected
-        request = self.requests.get(rejected.request_id)
+        request = self.requests.unsettled.get(rejected.request_id)
         error = Error()
         error.CopyFrom(rejected.error)
         if request is None:
             logger.debug("the server refused something nobody waits for: %s: %s", error.code, error.message)
             return
-        if request.kind == "append" and request.response is not None:
-            response = request.response
-            if response.pending_appends.get(request.append_index) is request:
-                del response.pending_appends[request.append_index]
-            if error.code != "append_index_gap":
-                response.next_append_index = min(response.next_append_index, request.append_index)
-                response.append_refused = True
-            elif response.append_refused and not request.renumbered:
-                # It was on its way behind one that was refused: right, but for its index.
-                del self.requests[request.id]
-                request.id, request.renumbered = self._new_id(), True
-                self._submit_append(request, response)
-                return
-        self._reject(request, error, rejected.response_id)
+        self.requests.reject(request, error, rejected.response_id)
 
     def _on_steer(self, proto: ServerEvent, kind: str) -> None:
         answer = proto.steer_failed if kind == "steer_failed" else getattr(proto, kind)
         response_id: str = answer.steer.previous_response_id
-        for request in self.requests.values():
+        for request in self.requests:
             if request.kind == "steer" and request.response and request.response.id == response_id:
                 if kind == "steer_failed":
                     error = Error()
                     error.CopyFrom(proto.steer_failed.error)
-                    self._reject(request, error, response_id)
+                    self.requests.reject(request, error, response_id)
                 else:
                     request.response.append_confirmed(request.items)
-                    self._settle(request)
+                    self.requests.settle(request)
                 return
-
-    def _reject(self, request: Request, error: Error, response_id: str) -> None:
-        request.rejection = RequestRejectedError(error, request_id=request.id, response_id=response_id)
-        self._settle(request)
-
-    def _settle(self, request: Request) -> None:
-        request.settled = True
-        request.message = None
-        self.requests.pop(request.id, None)
-        self._touch(request)
-
-    def _touch(self, request: Request) -> None:
-        if not request.touched:
-            request.touched = True
-            self._touched.append(request)
 
     def _notify(self) -> None:
         touched, self._touched = self._touched, []
-        for one in touched:
-            one.touched = False
-            if isinstance(one, ResponseState):
-                one.end_batch()
-                if one.abandoned:
-                    self.credit.taken(one)
-            if one.listener is not None:
-                one.listener()
+        for response in touched:
+            response.touched = False
+            response.end_batch()
+            if response.abandoned:
+                self.credit.taken(response)
+            if response.listener is not None:
+                response.listener()
+        self.requests.notify()
 
     # The end.
 
@@ -426,14 +368,12 @@ class SessionProtocol:
             reason,
             message,
             responses=self.responses.values(),
-            requests=self.requests.values(),
+            requests=self.requests,
             go_away=self.go_away,
         )
 
     def wake_all(self) -> None:
         """Calls the listeners of everything that has not ended; for when the session has."""
-        waiting: list[Request | ResponseState] = [*self.requests.values(), *self._pings.values()]
-        waiting += [*self.responses.values(), *self._repeated.values()]
-        for one in waiting:
+        for one in [*self.requests, *self.responses.values(), *self._repeated.values()]:
             if one.listener is not None:
                 one.listener()
