@@ -55,7 +55,7 @@ class RawSession:
         Args:
             transport: What carries the messages.
             address: Where it leads, for messages to people.
-            on_sent: Hears of every message that was sent, credit included.
+            on_sent: Hears of every message that is sent, credit included.
             on_batch: Hears of every batch that came.
             on_end: Hears how the stream ended.
             return_credit: Whether to acknowledge what comes, where the server asks for it.
@@ -139,8 +139,9 @@ class RawSession:
         # What goes wrong here is told to the reader as well, with the status that explains it.
         with contextlib.suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):
             async with self._writing:
+                # Before it is, so that nobody hears of an answer first.
+                self._on_sent(request)
                 await self._transport.send(request)
-            self._on_sent(request)
 
     def _note_sent(self, request: ConnectRequest) -> None:
         kind = request.WhichOneof("event") or ""
