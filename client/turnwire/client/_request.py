@@ -54,10 +54,7 @@ class Request:
 
 
 class RequestLog:
-    """The requests of one session that are not settled, and the messages that wait to be sent.
-
-    request    submitted -> settled by an answer, with a rejection where that was no; or lost with the session
-    """
+    """The requests of one session that are not settled, and the messages that wait to be sent."""
 
     def __init__(self) -> None:
         """Starts with none."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from turnwire.client.agent import Agent, AgentResult, Shape, TurnLimitError, Workspace
+from turnwire.client.agent import Agent, AgentError, AgentResult, Shape, TurnLimitError, Workspace
 from turnwire.client.agent.loop import DEFAULT_MAX_TURNS
 from turnwire.client.commands.ending import EXIT_CODES, FAILED, OK, complain, run
 from turnwire.client.commands.progress import Progress, Watch
@@ -117,8 +117,8 @@ async def _agent(
             with Progress(console, [watch]):
                 result = await worker.run(prompt)
         except TurnLimitError as error:
-            complain(f"the model was not done within --max-turns {error.max_turns}; raise it to let it go on")
-            return FAILED
+            msg = f"the model was not done within --max-turns {error.max_turns}; raise it to let it go on"
+            raise AgentError(msg) from error
         finally:
             # Also where the run failed: until then it took time as well.
             if watch.reports:
