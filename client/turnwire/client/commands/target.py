@@ -100,7 +100,7 @@ _OPTIONS: Final = (
     click.option(
         "--api-key-file",
         type=_FILE,
-        help="File with that key, or a server's with its own first; safer than --api-key, which others may see.",
+        help="File with the key, or a server's key file, whose first counts. Others may see --api-key.",
     ),
     click.option(
         "--ca-file",
