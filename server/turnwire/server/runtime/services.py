@@ -86,8 +86,38 @@ class Observer(Protocol):
         """A batch went out."""
 
 
-class Unobserved(Observer):
-    """Hears everything and keeps nothing: the protocol's own empty methods."""
+class Unobserved:
+    """Hears everything and keeps nothing. Spelt out, since checkers take a protocol's empty methods for abstract ones."""
+
+    def session_opened(self, door: str) -> None:
+        """Ignores it."""
+
+    def session_closed(self, door: str) -> None:
+        """Ignores it."""
+
+    def response_ended(self, ended: ResponseEnded) -> None:
+        """Ignores it."""
+
+    def pass_ended(self, ended: PassEnded) -> None:
+        """Ignores it."""
+
+    def observe_gap(self, gap: float, tokens: int) -> None:
+        """Ignores it."""
+
+    def rejected(self, code: str) -> None:
+        """Ignores it."""
+
+    def engine_error(self, code: str) -> None:
+        """Ignores it."""
+
+    def credit_stall(self) -> None:
+        """Ignores it."""
+
+    def received(self, door: str, size: int) -> None:
+        """Ignores it."""
+
+    def sent(self, door: str, size: int, events: int) -> None:
+        """Ignores it."""
 
 
 @dataclass(slots=True)
