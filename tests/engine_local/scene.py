@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnwire.server.engine.local.llama import Loaded
-from turnwire.server.session.chunks import CallDelta, CallEnd, CallStart, Chunk, EngineFailure, Finish, TextChunk
+from turnwire.server.session.chunks import CallDelta, CallStart, Chunk, EngineFailure, Finish, TextChunk
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.toolsets import NO_TOOLS, Tools, ToolSets
 from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
@@ -196,6 +196,6 @@ class RecordingSink:
                 case CallDelta():
                     name, arguments = found[-1]
                     found[-1] = (name, arguments + chunk.text)
-                case CallEnd() | TextChunk():
+                case _:
                     pass
         return found

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from turnwire.server.engine.local.config import LocalConfig
 from turnwire.server.engine.local.engine import LocalEngine
+from turnwire.server.engine.local.llama import Loaded
 from turnwire.server.engine.port import Engine
 from turnwire.server.session.chunks import CallEnd, FinishReason, PassUsage
 from turnwire.server.session.transcript import EMPTY
@@ -318,3 +321,14 @@ async def test_closing_stops_what_runs_and_frees_the_model(
     engine.start(prompt(HI), late)
     assert (await late.failure()).code == "server_error"
     assert (sink.outcomes, waiting.outcomes) == ([], [])
+
+
+async def test_a_template_without_tools_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "plain.gguf"
+    path.write_bytes(b"GGUF")
+    llama = FakeLlama()
+    llama.loaded = Loaded(context=2048, tools=False)
+    engine = await LocalEngine.open(LocalConfig(model=path), lambda config, file: llama)
+    await engine.aclose()
+    assert [(model.id, model.context_length) for model in engine.models()] == [("plain", 2048)]
+    assert "the chat template of plain shows tools to nobody" in caplog.text

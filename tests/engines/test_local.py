@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,7 +13,10 @@ import pytest
 from turnwire.client import ResponseFailedError, function_call_output
 from turnwire.client.session import Session
 from turnwire.client.stream import ResponseStream
+from turnwire.server.engine.local.config import LocalConfig, LocalEngineError
 from turnwire.server.engine.local.engine import LocalEngine
+from turnwire.server.engine.local.llama import LlamaServer
+from turnwire.server.engine.local.model import find_model
 from turnwire.v1.response_pb2 import Response, ResponseStatus
 
 MODEL = "gemma-3-270m"
@@ -272,3 +276,11 @@ async def test_a_schema_that_llama_cannot_follow_is_refused(session: Session, sc
         await ask(session, input="Hello?", text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
     assert caught.value.code == "invalid_request_error"
     await ask(session, input="Hello?")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(b"GGUF" + bytes(100))
+    config = LocalConfig(model=path, slots=1, context=512)
+    with pytest.raises(LocalEngineError, match="damaged"):
+        LlamaServer(config, find_model(config))

@@ -96,7 +96,9 @@ class LlamaServer:
         try:
             self._server: Any = package.Server(params)
         except (RuntimeError, ValueError) as error:
-            msg = f"{file.path}: llama.cpp cannot load it: {error}"
+            # It does not say which of these it was.
+            why = "it is damaged, of a kind it does not know, or too large for this machine with this many slots"
+            msg = f"{file.path}: llama.cpp cannot load it: {why}"
             raise LocalEngineError(msg) from error
         self.loaded = _ask(str(self._server.listening_address), key)
 
