@@ -87,7 +87,7 @@ class Observer(Protocol):
 
 
 class Unobserved:
-    """Hears everything and keeps nothing. Spelt out, since checkers take a protocol's empty methods for abstract ones."""
+    """Hears everything and keeps nothing. Spelt out: checkers take a protocol's empty methods for abstract ones."""
 
     def session_opened(self, door: str) -> None:
         """Ignores it."""
