@@ -21,6 +21,7 @@ from turnwire.server.session.chunks import (
     EngineFailure,
     Finish,
     TextChunk,
+    TextEnd,
 )
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.toolsets import NO_TOOLS, Tools, ToolSets
@@ -148,6 +149,8 @@ def said(chunks: Sequence[Chunk]) -> list[tuple[str, str]]:
                 kind, text = "arguments", chunk.text
             case CallEnd():
                 found.append(("end", ""))
+                continue
+            case TextEnd():
                 continue
         if found and found[-1][0] == kind:
             found[-1] = (kind, found[-1][1] + text)

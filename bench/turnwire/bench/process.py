@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(scenario: str) -> Iterator[ServerProcess]:
+def server_process(scenario: str) -> Generator[ServerProcess, None, None]:
     """Runs `turnwire serve` with a scenario (TOML text) on a free loopback port, for the length of the block.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -107,7 +107,7 @@ async def serving(
     address: str = "127.0.0.1:0",
     keys: Keys | None = None,
     options: GrpcOptions | None = None,
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Serves gRPC in this process for the length of the block, and yields the address to connect to."""
     server = GrpcServer(services, keys, options)
     port = server.listen(address)

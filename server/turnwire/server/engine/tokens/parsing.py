@@ -14,7 +14,6 @@ from turnwire.server.prompt.parsing import (
     Event,
     OutputParser,
     ParsedCallDelta,
-    ParsedCallEnd,
     ParsedCallStart,
     ParsedText,
     ParsedTextEnd,
@@ -94,7 +93,7 @@ class ChunkMapper:
                 self._call = _OpenCall(custom)
                 kind = CallKind.CUSTOM if custom else CallKind.FUNCTION
                 chunks.append(CallStart(event.name, kind, event.call_id, event.tokens))
-            elif isinstance(event, ParsedCallEnd):
+            else:
                 self._end(chunks)
         return chunks
 
