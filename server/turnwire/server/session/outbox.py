@@ -15,7 +15,15 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from turnwire.v1.item_pb2 import Logprob
 from turnwire.v1.responses_service_pb2 import ConnectResponse
-from turnwire.v1.server_event_pb2 import ServerEvent
+from turnwire.v1.server_event_pb2 import (
+    CustomToolCallInputDelta,
+    FunctionCallArgumentsDelta,
+    OutputTextDelta,
+    ReasoningSummaryTextDelta,
+    ReasoningTextDelta,
+    RefusalDelta,
+    ServerEvent,
+)
 
 QUANTUM: Final = 4 * 1024
 """Bytes that one response may put into a batch before the next one's turn."""
@@ -329,58 +337,52 @@ class Outbox:
         return taken
 
 
-def _fill_text(event: ServerEvent, row: Row) -> None:
-    delta = event.output_text_delta
+_SaidDelta = (
+    OutputTextDelta
+    | ReasoningTextDelta
+    | ReasoningSummaryTextDelta
+    | RefusalDelta
+    | FunctionCallArgumentsDelta
+    | CustomToolCallInputDelta
+)
+
+
+def _say(delta: _SaidDelta, row: Row) -> None:
     delta.output_index = row.output_index
-    delta.content_index = row.content_index
     delta.delta = row.text
     if row.ids:
         delta.token_ids.extend(row.ids)
+
+
+def _fill_text(event: ServerEvent, row: Row) -> None:
+    delta = event.output_text_delta
+    delta.content_index = row.content_index
     if row.logprobs:
         delta.logprobs.extend(row.logprobs)
+    _say(delta, row)
 
 
 def _fill_reasoning(event: ServerEvent, row: Row) -> None:
-    delta = event.reasoning_text_delta
-    delta.output_index = row.output_index
-    delta.content_index = row.content_index
-    delta.delta = row.text
-    if row.ids:
-        delta.token_ids.extend(row.ids)
+    event.reasoning_text_delta.content_index = row.content_index
+    _say(event.reasoning_text_delta, row)
 
 
 def _fill_summary(event: ServerEvent, row: Row) -> None:
-    delta = event.reasoning_summary_text_delta
-    delta.output_index = row.output_index
-    delta.summary_index = row.content_index
-    delta.delta = row.text
-    if row.ids:
-        delta.token_ids.extend(row.ids)
+    event.reasoning_summary_text_delta.summary_index = row.content_index
+    _say(event.reasoning_summary_text_delta, row)
 
 
 def _fill_refusal(event: ServerEvent, row: Row) -> None:
-    delta = event.refusal_delta
-    delta.output_index = row.output_index
-    delta.content_index = row.content_index
-    delta.delta = row.text
-    if row.ids:
-        delta.token_ids.extend(row.ids)
+    event.refusal_delta.content_index = row.content_index
+    _say(event.refusal_delta, row)
 
 
 def _fill_arguments(event: ServerEvent, row: Row) -> None:
-    delta = event.function_call_arguments_delta
-    delta.output_index = row.output_index
-    delta.delta = row.text
-    if row.ids:
-        delta.token_ids.extend(row.ids)
+    _say(event.function_call_arguments_delta, row)
 
 
 def _fill_custom(event: ServerEvent, row: Row) -> None:
-    delta = event.custom_tool_call_input_delta
-    delta.output_index = row.output_index
-    delta.delta = row.text
-    if row.ids:
-        delta.token_ids.extend(row.ids)
+    _say(event.custom_tool_call_input_delta, row)
 
 
 _FILL: Final = (_fill_text, _fill_reasoning, _fill_summary, _fill_refusal, _fill_arguments, _fill_custom)
