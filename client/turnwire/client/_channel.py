@@ -114,6 +114,8 @@ def channel_arguments(options: ChannelOptions) -> tuple[tuple[str, str | int], .
     arguments: dict[str, str | int] = {
         "grpc.keepalive_time_ms": int(options.keepalive_time * 1000),
         "grpc.keepalive_timeout_ms": int(options.keepalive_timeout * 1000),
+        # The one that gRPC 1.85 goes by; without it a dead server is found after a minute.
+        "grpc.http2.ping_timeout_ms": int(options.keepalive_timeout * 1000),
         # A model that thinks is an idle stream, and a session between turns has no call in gRPC's sense of activity.
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_pings_without_data": 0,

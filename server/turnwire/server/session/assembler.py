@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from turnwire.server.session.chunks import CallDelta, CallEnd, CallKind, CallStart, Channel, Chunk, TextChunk
 from turnwire.server.session.outbox import Delta, Outbox, Queue
+from turnwire.server.session.parts import content_part, no_parts, part_added, part_done, truncated
 from turnwire.v1.item_pb2 import (
     ContentPart,
     CustomToolCall,
@@ -20,29 +21,15 @@ from turnwire.v1.item_pb2 import (
     ItemStatus,
     Logprob,
     Message,
-    MessageContent,
-    OutputText,
     Reasoning,
-    ReasoningText,
-    Refusal,
     Role,
-    SummaryText,
 )
 from turnwire.v1.response_pb2 import Verbosity
 from turnwire.v1.server_event_pb2 import (
-    ContentPartAdded,
-    ContentPartDone,
     CustomToolCallInputDone,
     FunctionCallArgumentsDone,
     OutputItemAdded,
     OutputItemDone,
-    OutputItemTruncated,
-    OutputTextDone,
-    ReasoningSummaryPartAdded,
-    ReasoningSummaryPartDone,
-    ReasoningSummaryTextDone,
-    ReasoningTextDone,
-    RefusalDone,
     ServerEvent,
 )
 
@@ -264,7 +251,7 @@ class Assembler:
                         id=self._item_id,
                         role=Role.ROLE_ASSISTANT,
                         status=_IN_PROGRESS,
-                        content=_no_parts(),
+                        content=no_parts(),
                         phase=phase or None,
                     )
                 )
@@ -278,7 +265,7 @@ class Assembler:
         self._part = _Part(channel, index, phase)
         self._delta = _DELTA_OF[channel]
         if self._verbosity == _FULL:
-            self.emit_full(_part_added(channel, self.output_index, index))
+            self.emit_full(part_added(channel, self.output_index, index))
         else:
             self._outbox.skip(self._queue)
         return self._part
@@ -288,13 +275,12 @@ class Assembler:
         if part is None:
             return
         text = "".join(part.pieces)
-        content = _content_part(part.channel, text)
+        content = content_part(part.channel, text)
         if part.logprobs and part.channel is Channel.TEXT:
             content.output_text.logprobs.extend(part.logprobs)
         if self._verbosity == _FULL:
-            text_done, part_done = _part_done(part.channel, self.output_index, part.index, text, content)
-            self.emit_full(text_done)
-            self.emit_full(part_done)
+            for event in part_done(part.channel, self.output_index, part.index, text, content):
+                self.emit_full(event)
         else:
             self._outbox.skip(self._queue, 2)
         self._parts.append(content)
@@ -379,7 +365,7 @@ class Assembler:
         parts, self._parts = self._parts, []
         tokens, self._tokens = self._tokens, 0
         if message:
-            content = _no_parts()
+            content = no_parts()
             content.parts.parts.extend(parts)
             said = Message(id=self._item_id, role=Role.ROLE_ASSISTANT, status=status, content=content, phase=phase)
             item = Item(message=said)
@@ -394,60 +380,3 @@ class Assembler:
                 )
             )
         self.deliver(item, tokens)
-
-
-def _no_parts() -> MessageContent:
-    content = MessageContent()
-    content.parts.SetInParent()
-    return content
-
-
-def _content_part(channel: Channel, text: str) -> ContentPart:
-    match channel:
-        case Channel.TEXT:
-            return ContentPart(output_text=OutputText(text=text))
-        case Channel.REFUSAL:
-            return ContentPart(refusal=Refusal(refusal=text))
-        case Channel.REASONING:
-            return ContentPart(reasoning_text=ReasoningText(text=text))
-        case Channel.SUMMARY:
-            return ContentPart(summary_text=SummaryText(text=text))
-
-
-def _part_added(channel: Channel, output_index: int, index: int) -> ServerEvent:
-    part = _content_part(channel, "")
-    if channel is Channel.SUMMARY:
-        added = ReasoningSummaryPartAdded(output_index=output_index, summary_index=index, part=part)
-        return ServerEvent(reasoning_summary_part_added=added)
-    return ServerEvent(content_part_added=ContentPartAdded(output_index=output_index, content_index=index, part=part))
-
-
-def _part_done(channel: Channel, oi: int, index: int, text: str, part: ContentPart) -> tuple[ServerEvent, ServerEvent]:
-    part_done = ServerEvent(content_part_done=ContentPartDone(output_index=oi, content_index=index, part=part))
-    match channel:
-        case Channel.TEXT:
-            text_done = OutputTextDone(
-                output_index=oi, content_index=index, text=text, logprobs=part.output_text.logprobs
-            )
-            return ServerEvent(output_text_done=text_done), part_done
-        case Channel.REFUSAL:
-            refusal_done = RefusalDone(output_index=oi, content_index=index, refusal=text)
-            return ServerEvent(refusal_done=refusal_done), part_done
-        case Channel.REASONING:
-            reasoning_done = ReasoningTextDone(output_index=oi, content_index=index, text=text)
-            return ServerEvent(reasoning_text_done=reasoning_done), part_done
-        case Channel.SUMMARY:
-            summary_done = ReasoningSummaryTextDone(output_index=oi, summary_index=index, text=text)
-            closed = ReasoningSummaryPartDone(output_index=oi, summary_index=index, part=part)
-            return ServerEvent(reasoning_summary_text_done=summary_done), ServerEvent(
-                reasoning_summary_part_done=closed
-            )
-
-
-def truncated(item: Item, output_index: int, size: int) -> OutputItemTruncated:
-    """Announces an item that is too large to send."""
-    kind = item.WhichOneof("kind") or ""
-    inner = getattr(item, kind)
-    return OutputItemTruncated(
-        output_index=output_index, item_id=inner.id, type=kind, bytes=size, call_id=getattr(inner, "call_id", "")
-    )

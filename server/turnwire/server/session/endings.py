@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from turnwire.server.session.assembler import truncated
 from turnwire.server.session.context import Context
 from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import PassEnded, Persist, ResponseEnded
 from turnwire.server.session.limits import seconds
+from turnwire.server.session.parts import truncated
 from turnwire.server.session.run import Run, Tally
 from turnwire.server.session.stage_times import measure, total
 from turnwire.server.session.state import State, full_response

@@ -8,10 +8,7 @@ does not run backwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-from google.protobuf.message import Message as ProtoMessage
-from google.protobuf.unknown_fields import UnknownFieldSet
+from typing import Final
 
 from turnwire.server.session.appends import Appends
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
@@ -19,10 +16,11 @@ from turnwire.server.session.context import Context, SessionConfig
 from turnwire.server.session.creates import Creates
 from turnwire.server.session.effects import Close, Effect, Prepared, ToolResult
 from turnwire.server.session.endings import Endings
+from turnwire.server.session.envelope import about, check_names, no_event, too_large
 from turnwire.server.session.gauges import Gauges
 from turnwire.server.session.hosted import Listed
 from turnwire.server.session.lanes import Lanes
-from turnwire.server.session.limits import MAX_NAME, duration
+from turnwire.server.session.limits import duration
 from turnwire.server.session.liveness import Liveness
 from turnwire.server.session.opening import open_session, opened
 from turnwire.server.session.passes import Passes
@@ -85,13 +83,13 @@ class Session:
             return
         try:
             if size > context.limits.max_request_bytes:
-                raise _too_large(request, context.limits.max_request_bytes)
-            _check_names(kind, request)
+                raise too_large(request, context.limits.max_request_bytes)
+            check_names(kind, request)
             self._dispatch(kind, request, size)
         except RequestError as refusal:
             # An event that is not remembered must not settle a request that has the same id.
             answer = context.rejected if kind in _REMEMBERED else context.refuse
-            answer(request.request_id, request.lane, refusal.error, _about(kind, request))
+            answer(request.request_id, request.lane, refusal.error, about(kind, request))
 
     def _dispatch(self, kind: str | None, request: ConnectRequest, size: int) -> None:
         context = self._context
@@ -126,7 +124,7 @@ class Session:
             case "close":
                 self._close(drain=request.close.drain)
             case _:
-                raise _no_event(request)
+                raise no_event(request)
 
     def _credit(self, request: ConnectRequest) -> None:
         context = self._context
@@ -391,63 +389,3 @@ class Session:
             state_bytes=self._context.retention.bytes,
             outstanding_bytes=self._context.outbox.outstanding,
         )
-
-
-_NAMES: Final = {
-    "create": ("previous_response_id",),
-    "append": ("response_id",),
-    "steer": ("previous_response_id",),
-    "cancel": ("response_id", "target_request_id"),
-}
-"""Members by which an event names responses and requests."""
-
-
-def _check_names(kind: str | None, request: ConnectRequest) -> None:
-    for param in _NAMES.get(kind or "", ()):
-        length = len(getattr(getattr(request, kind or ""), param))
-        if length > MAX_NAME:
-            message = (
-                f"Invalid '{param}': string too long. Expected a string with maximum length {MAX_NAME}, but got a"
-                f" string with length {length} instead."
-            )
-            raise reject("string_above_max_length", message, param=param, limit=str(MAX_NAME), length=str(length))
-
-
-def _about(kind: str | None, request: ConnectRequest) -> str:
-    match kind:
-        case "append":
-            return request.append.response_id
-        case "cancel":
-            return request.cancel.response_id
-        case _:
-            return ""
-
-
-def _unknown_fields(message: ProtoMessage) -> list[int]:
-    """Returns the numbers of the fields that this version does not know."""
-    fields: Any = UnknownFieldSet(message)
-    return [field.field_number for field in fields]
-
-
-def _no_event(request: ConnectRequest) -> RequestError:
-    unknown = _unknown_fields(request)
-    if unknown:
-        message = f"Unknown event (field {unknown[0]}). This server may be older than the client; see GetCapabilities."
-        return reject("unknown_event", message, param="event")
-    return reject("missing_event", "The message holds no event. Set one member of 'event'.", param="event")
-
-
-def _too_large(request: ConnectRequest, limit: int) -> RequestError:
-    kind = request.WhichOneof("event") or "event"
-    message: ProtoMessage = getattr(request, kind) if request.WhichOneof("event") else request
-    largest, most = str(kind), -1
-    for field, value in message.ListFields():
-        probe = type(message)()
-        if field.is_repeated or field.message_type is not None:
-            getattr(probe, field.name).MergeFrom(value)
-        else:
-            setattr(probe, field.name, value)
-        if probe.ByteSize() > most:
-            largest, most = field.name, probe.ByteSize()
-    text = f"The request is larger than {limit} bytes, mostly by '{largest}'. Send less, or in parts."
-    return reject("request_too_large", text, param=largest, limit=str(limit))
