@@ -7,9 +7,10 @@ turn needs to know about the past (sizes, counts, open calls) is carried as a ru
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from turnwire.server.prompt.parts import part_texts
 from turnwire.server.session.calls import CallKey
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.v1.item_pb2 import ContentPart, Item, Role
@@ -51,22 +52,8 @@ class Entry:
         return item_text(self.item())
 
 
-def _parts_text(parts: Sequence[ContentPart]) -> str:
-    texts: list[str] = []
-    for part in parts:
-        match part.WhichOneof("kind"):
-            case "input_text":
-                texts.append(part.input_text.text)
-            case "output_text":
-                texts.append(part.output_text.text)
-            case "refusal":
-                texts.append(part.refusal.refusal)
-            case "reasoning_text":
-                texts.append(part.reasoning_text.text)
-            case "summary_text":
-                texts.append(part.summary_text.text)
-            case _:
-                pass
+def _parts_text(parts: Iterable[ContentPart]) -> str:
+    texts, _ = part_texts(parts)
     return "\n".join(texts)
 
 
