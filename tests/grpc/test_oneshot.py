@@ -9,6 +9,9 @@ import grpc
 import pytest
 
 from turnwire.server.doors.grpc.servicer import UNIMPLEMENTED
+from turnwire.server.engine.port import ModelInfo
+from turnwire.server.engine.profile import Capabilities, ModelProfile, Price
+from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.runtime.services import FEATURES
 from turnwire.server.session.limits import SessionLimits
 from turnwire.v1 import responses_service_pb2 as pb
@@ -226,6 +229,31 @@ async def test_models_are_listed_with_their_engine(door: Door) -> None:
     assert isinstance(answer, bytes)
     (model,) = pb.ListModelsResponse.FromString(answer).models
     assert (model.id, model.engine, model.HasField("context_length")) == ("stepped", "stepped", False)
+    # What nobody says of a model stays unset.
+    assert {described.name for described, _ in model.ListFields()} == {"id", "owned_by", "engine"}
+
+
+async def test_models_are_listed_with_their_aliases_what_they_take_and_what_they_cost(open_door: Doors) -> None:
+    profile = ModelProfile(
+        context_length=1000,
+        max_output_tokens=100,
+        capabilities=Capabilities(images=False),
+        unsupported=frozenset({"top_p", "temperature"}),
+        ignores=True,
+        price=Price(1.25, 0.125, 10.0, "EUR"),
+    )
+    infos = [ModelInfo("m", "us", 1000, ("fast", "default"), profile)]
+    door = await open_door(engines=[StepEngine(infos)])
+    answer = await door.ask("ListModels", b"")
+    assert isinstance(answer, bytes)
+    (model,) = pb.ListModelsResponse.FromString(answer).models
+    assert (model.id, model.owned_by, model.context_length, model.max_output_tokens) == ("m", "us", 1000, 100)
+    assert list(model.aliases) == ["fast", "default"]
+    assert model.capabilities == pb.ModelCapabilities(
+        images=False, tools=True, parallel_tool_calls=True, json_schema=True, reasoning=True, logprobs=True
+    )
+    assert (list(model.unsupported_parameters), model.ignores_unsupported) == (["temperature", "top_p"], True)
+    assert model.price == pb.ModelPrice(input=1.25, cached_input=0.125, output=10.0, currency="EUR")
 
 
 @pytest.mark.parametrize("response_id", ["x" * 1_000_000, "ä" * 100_000, "\x00\n\x7f"], ids=["long", "wide", "odd"])

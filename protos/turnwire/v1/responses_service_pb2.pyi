@@ -505,6 +505,12 @@ class Model(_message.Message):
     OWNED_BY_FIELD_NUMBER: _builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
+    ALIASES_FIELD_NUMBER: _builtins.int
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    UNSUPPORTED_PARAMETERS_FIELD_NUMBER: _builtins.int
+    IGNORES_UNSUPPORTED_FIELD_NUMBER: _builtins.int
+    PRICE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The name to give in `model`."""
     owned_by: _builtins.str
@@ -513,6 +519,30 @@ class Model(_message.Message):
     """Tokens of prompt and output together. Unset where unknown."""
     engine: _builtins.str
     """The engine behind it, such as `scripted`."""
+    max_output_tokens: _builtins.int
+    """Output tokens that a request may ask for at most. Unset where nobody says."""
+    ignores_unsupported: _builtins.bool
+    """Whether what the model does not take is left out; else a request with it is refused. Images are always refused.
+    Unset means refused.
+    """
+    @_builtins.property
+    def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other names that may be given in `model`; responses name the model by `id`. Empty for none."""
+
+    @_builtins.property
+    def capabilities(self) -> Global___ModelCapabilities:
+        """What the model takes. Unset where nothing is ruled out: all requests reach the engine, which judges them."""
+
+    @_builtins.property
+    def unsupported_parameters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Parameters that the model does not take, beyond what `capabilities` says, as paths such as `reasoning.effort`.
+        Empty for none.
+        """
+
+    @_builtins.property
+    def price(self) -> Global___ModelPrice:
+        """What tokens cost. Unset where nobody says."""
+
     def __init__(
         self,
         *,
@@ -520,16 +550,103 @@ class Model(_message.Message):
         owned_by: _builtins.str = ...,
         context_length: _builtins.int | None = ...,
         engine: _builtins.str = ...,
+        aliases: _abc.Iterable[_builtins.str] | None = ...,
+        max_output_tokens: _builtins.int | None = ...,
+        capabilities: Global___ModelCapabilities | None = ...,
+        unsupported_parameters: _abc.Iterable[_builtins.str] | None = ...,
+        ignores_unsupported: _builtins.bool = ...,
+        price: Global___ModelPrice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "context_length", b"context_length"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "_max_output_tokens", b"_max_output_tokens", "capabilities", b"capabilities", "context_length", b"context_length", "max_output_tokens", b"max_output_tokens", "price", b"price"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "context_length", b"context_length", "engine", b"engine", "id", b"id", "owned_by", b"owned_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "_max_output_tokens", b"_max_output_tokens", "aliases", b"aliases", "capabilities", b"capabilities", "context_length", b"context_length", "engine", b"engine", "id", b"id", "ignores_unsupported", b"ignores_unsupported", "max_output_tokens", b"max_output_tokens", "owned_by", b"owned_by", "price", b"price", "unsupported_parameters", b"unsupported_parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_length: _TypeAlias = _typing.Literal["context_length"]  # noqa: Y015
     _WhichOneofArgType__context_length: _TypeAlias = _typing.Literal["_context_length", b"_context_length"]  # noqa: Y015
+    _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_length) -> _WhichOneofReturnType__context_length | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class ModelCapabilities(_message.Message):
+    """Tells what a model takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGES_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    PARALLEL_TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    images: _builtins.bool
+    """Images in the input."""
+    tools: _builtins.bool
+    """Tools."""
+    parallel_tool_calls: _builtins.bool
+    """Being asked for several calls at once."""
+    json_schema: _builtins.bool
+    """Output by a JSON schema."""
+    reasoning: _builtins.bool
+    """Settings of reasoning."""
+    logprobs: _builtins.bool
+    """Log-probabilities of output."""
+    def __init__(
+        self,
+        *,
+        images: _builtins.bool = ...,
+        tools: _builtins.bool = ...,
+        parallel_tool_calls: _builtins.bool = ...,
+        json_schema: _builtins.bool = ...,
+        reasoning: _builtins.bool = ...,
+        logprobs: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "json_schema", b"json_schema", "logprobs", b"logprobs", "parallel_tool_calls", b"parallel_tool_calls", "reasoning", b"reasoning", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelCapabilities: _TypeAlias = ModelCapabilities  # noqa: Y015
+
+@_typing.final
+class ModelPrice(_message.Message):
+    """Tells what tokens cost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUT_FIELD_NUMBER: _builtins.int
+    CACHED_INPUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
+    input: _builtins.float
+    """Of a million input tokens, in `currency`."""
+    cached_input: _builtins.float
+    """Of a million input tokens that came from a cache, in `currency`."""
+    output: _builtins.float
+    """Of a million output tokens, in `currency`."""
+    currency: _builtins.str
+    """The currency, as a code of ISO 4217 such as `USD`."""
+    def __init__(
+        self,
+        *,
+        input: _builtins.float = ...,
+        cached_input: _builtins.float = ...,
+        output: _builtins.float = ...,
+        currency: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_input", b"cached_input", "currency", b"currency", "input", b"input", "output", b"output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelPrice: _TypeAlias = ModelPrice  # noqa: Y015
 
 @_typing.final
 class GetCapabilitiesRequest(_message.Message):

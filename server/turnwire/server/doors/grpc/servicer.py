@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from turnwire.server.doors.grpc.connect import BytesContext, serve_stream, write_until_over
+from turnwire.server.doors.grpc.models import told
 from turnwire.server.doors.grpc.oneshot import create_response, write_response
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.status import abort
@@ -197,11 +198,8 @@ class ResponsesServicer:
 
     async def list_models(self, principal: str, request: pb.ListModelsRequest) -> pb.ListModelsResponse:
         """Lists the models."""
-        models = [
-            pb.Model(id=info.id, owned_by=info.owned_by, context_length=info.context_length, engine=engine.name)
-            for info, engine in self._services.engines.models()
-        ]
-        return pb.ListModelsResponse(models=models)
+        models = self._services.engines.models()
+        return pb.ListModelsResponse(models=[told(info, engine.name) for info, engine in models])
 
     async def get_capabilities(self, principal: str, request: pb.GetCapabilitiesRequest) -> pb.GetCapabilitiesResponse:
         """Tells what the server can do."""
