@@ -22,68 +22,80 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from turnwire.v1 import annotations_pb2 as turnwire_dot_v1_dot_annotations__pb2
 from turnwire.v1 import client_event_pb2 as turnwire_dot_v1_dot_client__event__pb2
 from turnwire.v1 import item_pb2 as turnwire_dot_v1_dot_item__pb2
 from turnwire.v1 import response_pb2 as turnwire_dot_v1_dot_response__pb2
 from turnwire.v1 import server_event_pb2 as turnwire_dot_v1_dot_server__event__pb2
 from turnwire.v1 import session_pb2 as turnwire_dot_v1_dot_session__pb2
+from turnwire.v1 import usage_pb2 as turnwire_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#turnwire/v1/responses_service.proto\x12\x0bturnwire.v1\x1a\x1eturnwire/v1/client_event.proto\x1a\x16turnwire/v1/item.proto\x1a\x1aturnwire/v1/response.proto\x1a\x1eturnwire/v1/server_event.proto\x1a\x19turnwire/v1/session.proto\"S\n\x0f\x43onnectResponse\x12\x16\n\x0e\x66irst_event_id\x18\x01 \x01(\x04\x12(\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x18.turnwire.v1.ServerEvent\"r\n\x15\x43reateResponseRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\x12,\n\x07\x63ontext\x18\x02 \x01(\x0b\x32\x1b.turnwire.v1.RequestContext\"A\n\x16\x43reateResponseResponse\x12\'\n\x08response\x18\x01 \x01(\x0b\x32\x15.turnwire.v1.Response\"r\n\x15StreamResponseRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\x12,\n\x07\x63ontext\x18\x02 \x01(\x0b\x32\x1b.turnwire.v1.RequestContext\"B\n\x16StreamResponseResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.turnwire.v1.ServerEvent\"=\n\x12GetResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\">\n\x13GetResponseResponse\x12\'\n\x08response\x18\x01 \x01(\x0b\x32\x15.turnwire.v1.Response\",\n\x15\x44\x65leteResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteResponseResponse\",\n\x15\x43\x61ncelResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\"A\n\x16\x43\x61ncelResponseResponse\x12\'\n\x08response\x18\x01 \x01(\x0b\x32\x15.turnwire.v1.Response\"l\n\x15ListInputItemsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x12\n\x05limit\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tascending\x18\x03 \x01(\x08\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\tB\x08\n\x06_limit\"L\n\x16ListInputItemsResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.turnwire.v1.Item\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"F\n\x17\x43ountInputTokensRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\"0\n\x18\x43ountInputTokensResponse\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\"E\n\x16\x43ompactResponseRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\"<\n\x17\x43ompactResponseResponse\x12!\n\x06output\x18\x01 \x03(\x0b\x32\x11.turnwire.v1.Item\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.turnwire.v1.Model\"\xc7\x02\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08owned_by\x18\x02 \x01(\t\x12\x1b\n\x0e\x63ontext_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06\x65ngine\x18\x04 \x01(\t\x12\x0f\n\x07\x61liases\x18\x05 \x03(\t\x12\x1e\n\x11max_output_tokens\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x34\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32\x1e.turnwire.v1.ModelCapabilities\x12\x1e\n\x16unsupported_parameters\x18\x08 \x03(\t\x12\x1b\n\x13ignores_unsupported\x18\t \x01(\x08\x12&\n\x05price\x18\n \x01(\x0b\x32\x17.turnwire.v1.ModelPriceB\x11\n\x0f_context_lengthB\x14\n\x12_max_output_tokens\"\x89\x01\n\x11ModelCapabilities\x12\x0e\n\x06images\x18\x01 \x01(\x08\x12\r\n\x05tools\x18\x02 \x01(\x08\x12\x1b\n\x13parallel_tool_calls\x18\x03 \x01(\x08\x12\x13\n\x0bjson_schema\x18\x04 \x01(\x08\x12\x11\n\treasoning\x18\x05 \x01(\x08\x12\x10\n\x08logprobs\x18\x06 \x01(\x08\"S\n\nModelPrice\x12\r\n\x05input\x18\x01 \x01(\x01\x12\x14\n\x0c\x63\x61\x63hed_input\x18\x02 \x01(\x01\x12\x0e\n\x06output\x18\x03 \x01(\x01\x12\x10\n\x08\x63urrency\x18\x04 \x01(\t\"\x18\n\x16GetCapabilitiesRequest\"w\n\x17GetCapabilitiesResponse\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x15\n\runimplemented\x18\x03 \x03(\t\x12#\n\x06limits\x18\x04 \x01(\x0b\x32\x13.turnwire.v1.Limits2\xe3\x07\n\x10ResponsesService\x12H\n\x07\x43onnect\x12\x1b.turnwire.v1.ConnectRequest\x1a\x1c.turnwire.v1.ConnectResponse(\x01\x30\x01\x12Y\n\x0e\x43reateResponse\x12\".turnwire.v1.CreateResponseRequest\x1a#.turnwire.v1.CreateResponseResponse\x12[\n\x0eStreamResponse\x12\".turnwire.v1.StreamResponseRequest\x1a#.turnwire.v1.StreamResponseResponse0\x01\x12P\n\x0bGetResponse\x12\x1f.turnwire.v1.GetResponseRequest\x1a .turnwire.v1.GetResponseResponse\x12Y\n\x0e\x44\x65leteResponse\x12\".turnwire.v1.DeleteResponseRequest\x1a#.turnwire.v1.DeleteResponseResponse\x12Y\n\x0e\x43\x61ncelResponse\x12\".turnwire.v1.CancelResponseRequest\x1a#.turnwire.v1.CancelResponseResponse\x12Y\n\x0eListInputItems\x12\".turnwire.v1.ListInputItemsRequest\x1a#.turnwire.v1.ListInputItemsResponse\x12_\n\x10\x43ountInputTokens\x12$.turnwire.v1.CountInputTokensRequest\x1a%.turnwire.v1.CountInputTokensResponse\x12\\\n\x0f\x43ompactResponse\x12#.turnwire.v1.CompactResponseRequest\x1a$.turnwire.v1.CompactResponseResponse\x12M\n\nListModels\x12\x1e.turnwire.v1.ListModelsRequest\x1a\x1f.turnwire.v1.ListModelsResponse\x12\\\n\x0fGetCapabilities\x12#.turnwire.v1.GetCapabilitiesRequest\x1a$.turnwire.v1.GetCapabilitiesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#turnwire/v1/responses_service.proto\x12\x0bturnwire.v1\x1a\x1dturnwire/v1/annotations.proto\x1a\x1eturnwire/v1/client_event.proto\x1a\x16turnwire/v1/item.proto\x1a\x1aturnwire/v1/response.proto\x1a\x1eturnwire/v1/server_event.proto\x1a\x19turnwire/v1/session.proto\x1a\x17turnwire/v1/usage.proto\"S\n\x0f\x43onnectResponse\x12\x16\n\x0e\x66irst_event_id\x18\x01 \x01(\x04\x12(\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x18.turnwire.v1.ServerEvent\"r\n\x15\x43reateResponseRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\x12,\n\x07\x63ontext\x18\x02 \x01(\x0b\x32\x1b.turnwire.v1.RequestContext\"A\n\x16\x43reateResponseResponse\x12\'\n\x08response\x18\x01 \x01(\x0b\x32\x15.turnwire.v1.Response\"r\n\x15StreamResponseRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\x12,\n\x07\x63ontext\x18\x02 \x01(\x0b\x32\x1b.turnwire.v1.RequestContext\"B\n\x16StreamResponseResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.turnwire.v1.ServerEvent\"=\n\x12GetResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\">\n\x13GetResponseResponse\x12\'\n\x08response\x18\x01 \x01(\x0b\x32\x15.turnwire.v1.Response\",\n\x15\x44\x65leteResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteResponseResponse\",\n\x15\x43\x61ncelResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\"A\n\x16\x43\x61ncelResponseResponse\x12\'\n\x08response\x18\x01 \x01(\x0b\x32\x15.turnwire.v1.Response\"l\n\x15ListInputItemsRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x12\n\x05limit\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tascending\x18\x03 \x01(\x08\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\tB\x08\n\x06_limit\"L\n\x16ListInputItemsResponse\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.turnwire.v1.Item\x12\x10\n\x08has_more\x18\x02 \x01(\x08\"F\n\x17\x43ountInputTokensRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\"V\n\x18\x43ountInputTokensResponse\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05:$\x9a\xb5\x18 \"object\":\"response.input_tokens\"\"\\\n\x15\x46ollowResponseRequest\x12\x13\n\x0bresponse_id\x18\x01 \x01(\t\x12\x1b\n\x0estarting_after\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_starting_after\"B\n\x16\x46ollowResponseResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.turnwire.v1.ServerEvent\"E\n\x16\x43ompactResponseRequest\x12+\n\x06\x63reate\x18\x01 \x01(\x0b\x32\x1b.turnwire.v1.ResponseCreate\"\xa3\x01\n\x17\x43ompactResponseResponse\x12!\n\x06output\x18\x01 \x03(\x0b\x32\x11.turnwire.v1.Item\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\ncreated_at\x18\x03 \x01(\r\x12!\n\x05usage\x18\x04 \x01(\x0b\x32\x12.turnwire.v1.Usage:\"\x9a\xb5\x18\x1e\"object\":\"response.compaction\"\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.turnwire.v1.Model\"\xee\x02\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08owned_by\x18\x02 \x01(\t\x12\x1b\n\x0e\x63ontext_length\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06\x65ngine\x18\x04 \x01(\t\x12\x0f\n\x07\x61liases\x18\x05 \x03(\t\x12\x1e\n\x11max_output_tokens\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x34\n\x0c\x63\x61pabilities\x18\x07 \x01(\x0b\x32\x1e.turnwire.v1.ModelCapabilities\x12\x1e\n\x16unsupported_parameters\x18\x08 \x03(\t\x12\x1b\n\x13ignores_unsupported\x18\t \x01(\x08\x12&\n\x05price\x18\n \x01(\x0b\x32\x17.turnwire.v1.ModelPrice\x12\x0f\n\x07\x63reated\x18\x0b \x01(\r:\x14\x9a\xb5\x18\x10\"object\":\"model\"B\x11\n\x0f_context_lengthB\x14\n\x12_max_output_tokens\"\x89\x01\n\x11ModelCapabilities\x12\x0e\n\x06images\x18\x01 \x01(\x08\x12\r\n\x05tools\x18\x02 \x01(\x08\x12\x1b\n\x13parallel_tool_calls\x18\x03 \x01(\x08\x12\x13\n\x0bjson_schema\x18\x04 \x01(\x08\x12\x11\n\treasoning\x18\x05 \x01(\x08\x12\x10\n\x08logprobs\x18\x06 \x01(\x08\"S\n\nModelPrice\x12\r\n\x05input\x18\x01 \x01(\x01\x12\x14\n\x0c\x63\x61\x63hed_input\x18\x02 \x01(\x01\x12\x0e\n\x06output\x18\x03 \x01(\x01\x12\x10\n\x08\x63urrency\x18\x04 \x01(\t\"\x18\n\x16GetCapabilitiesRequest\"w\n\x17GetCapabilitiesResponse\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x15\n\runimplemented\x18\x03 \x03(\t\x12#\n\x06limits\x18\x04 \x01(\x0b\x32\x13.turnwire.v1.Limits2\xc0\x08\n\x10ResponsesService\x12H\n\x07\x43onnect\x12\x1b.turnwire.v1.ConnectRequest\x1a\x1c.turnwire.v1.ConnectResponse(\x01\x30\x01\x12Y\n\x0e\x43reateResponse\x12\".turnwire.v1.CreateResponseRequest\x1a#.turnwire.v1.CreateResponseResponse\x12[\n\x0eStreamResponse\x12\".turnwire.v1.StreamResponseRequest\x1a#.turnwire.v1.StreamResponseResponse0\x01\x12P\n\x0bGetResponse\x12\x1f.turnwire.v1.GetResponseRequest\x1a .turnwire.v1.GetResponseResponse\x12[\n\x0e\x46ollowResponse\x12\".turnwire.v1.FollowResponseRequest\x1a#.turnwire.v1.FollowResponseResponse0\x01\x12Y\n\x0e\x44\x65leteResponse\x12\".turnwire.v1.DeleteResponseRequest\x1a#.turnwire.v1.DeleteResponseResponse\x12Y\n\x0e\x43\x61ncelResponse\x12\".turnwire.v1.CancelResponseRequest\x1a#.turnwire.v1.CancelResponseResponse\x12Y\n\x0eListInputItems\x12\".turnwire.v1.ListInputItemsRequest\x1a#.turnwire.v1.ListInputItemsResponse\x12_\n\x10\x43ountInputTokens\x12$.turnwire.v1.CountInputTokensRequest\x1a%.turnwire.v1.CountInputTokensResponse\x12\\\n\x0f\x43ompactResponse\x12#.turnwire.v1.CompactResponseRequest\x1a$.turnwire.v1.CompactResponseResponse\x12M\n\nListModels\x12\x1e.turnwire.v1.ListModelsRequest\x1a\x1f.turnwire.v1.ListModelsResponse\x12\\\n\x0fGetCapabilities\x12#.turnwire.v1.GetCapabilitiesRequest\x1a$.turnwire.v1.GetCapabilitiesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwire.v1.responses_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONNECTRESPONSE']._serialized_start=195
-  _globals['_CONNECTRESPONSE']._serialized_end=278
-  _globals['_CREATERESPONSEREQUEST']._serialized_start=280
-  _globals['_CREATERESPONSEREQUEST']._serialized_end=394
-  _globals['_CREATERESPONSERESPONSE']._serialized_start=396
-  _globals['_CREATERESPONSERESPONSE']._serialized_end=461
-  _globals['_STREAMRESPONSEREQUEST']._serialized_start=463
-  _globals['_STREAMRESPONSEREQUEST']._serialized_end=577
-  _globals['_STREAMRESPONSERESPONSE']._serialized_start=579
-  _globals['_STREAMRESPONSERESPONSE']._serialized_end=645
-  _globals['_GETRESPONSEREQUEST']._serialized_start=647
-  _globals['_GETRESPONSEREQUEST']._serialized_end=708
-  _globals['_GETRESPONSERESPONSE']._serialized_start=710
-  _globals['_GETRESPONSERESPONSE']._serialized_end=772
-  _globals['_DELETERESPONSEREQUEST']._serialized_start=774
-  _globals['_DELETERESPONSEREQUEST']._serialized_end=818
-  _globals['_DELETERESPONSERESPONSE']._serialized_start=820
-  _globals['_DELETERESPONSERESPONSE']._serialized_end=844
-  _globals['_CANCELRESPONSEREQUEST']._serialized_start=846
-  _globals['_CANCELRESPONSEREQUEST']._serialized_end=890
-  _globals['_CANCELRESPONSERESPONSE']._serialized_start=892
-  _globals['_CANCELRESPONSERESPONSE']._serialized_end=957
-  _globals['_LISTINPUTITEMSREQUEST']._serialized_start=959
-  _globals['_LISTINPUTITEMSREQUEST']._serialized_end=1067
-  _globals['_LISTINPUTITEMSRESPONSE']._serialized_start=1069
-  _globals['_LISTINPUTITEMSRESPONSE']._serialized_end=1145
-  _globals['_COUNTINPUTTOKENSREQUEST']._serialized_start=1147
-  _globals['_COUNTINPUTTOKENSREQUEST']._serialized_end=1217
-  _globals['_COUNTINPUTTOKENSRESPONSE']._serialized_start=1219
-  _globals['_COUNTINPUTTOKENSRESPONSE']._serialized_end=1267
-  _globals['_COMPACTRESPONSEREQUEST']._serialized_start=1269
-  _globals['_COMPACTRESPONSEREQUEST']._serialized_end=1338
-  _globals['_COMPACTRESPONSERESPONSE']._serialized_start=1340
-  _globals['_COMPACTRESPONSERESPONSE']._serialized_end=1400
-  _globals['_LISTMODELSREQUEST']._serialized_start=1402
-  _globals['_LISTMODELSREQUEST']._serialized_end=1421
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1423
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1479
-  _globals['_MODEL']._serialized_start=1482
-  _globals['_MODEL']._serialized_end=1809
-  _globals['_MODELCAPABILITIES']._serialized_start=1812
-  _globals['_MODELCAPABILITIES']._serialized_end=1949
-  _globals['_MODELPRICE']._serialized_start=1951
-  _globals['_MODELPRICE']._serialized_end=2034
-  _globals['_GETCAPABILITIESREQUEST']._serialized_start=2036
-  _globals['_GETCAPABILITIESREQUEST']._serialized_end=2060
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=2062
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=2181
-  _globals['_RESPONSESSERVICE']._serialized_start=2184
-  _globals['_RESPONSESSERVICE']._serialized_end=3179
+  _globals['_COUNTINPUTTOKENSRESPONSE']._loaded_options = None
+  _globals['_COUNTINPUTTOKENSRESPONSE']._serialized_options = b'\232\265\030 \"object\":\"response.input_tokens\"'
+  _globals['_COMPACTRESPONSERESPONSE']._loaded_options = None
+  _globals['_COMPACTRESPONSERESPONSE']._serialized_options = b'\232\265\030\036\"object\":\"response.compaction\"'
+  _globals['_MODEL']._loaded_options = None
+  _globals['_MODEL']._serialized_options = b'\232\265\030\020\"object\":\"model\"'
+  _globals['_CONNECTRESPONSE']._serialized_start=251
+  _globals['_CONNECTRESPONSE']._serialized_end=334
+  _globals['_CREATERESPONSEREQUEST']._serialized_start=336
+  _globals['_CREATERESPONSEREQUEST']._serialized_end=450
+  _globals['_CREATERESPONSERESPONSE']._serialized_start=452
+  _globals['_CREATERESPONSERESPONSE']._serialized_end=517
+  _globals['_STREAMRESPONSEREQUEST']._serialized_start=519
+  _globals['_STREAMRESPONSEREQUEST']._serialized_end=633
+  _globals['_STREAMRESPONSERESPONSE']._serialized_start=635
+  _globals['_STREAMRESPONSERESPONSE']._serialized_end=701
+  _globals['_GETRESPONSEREQUEST']._serialized_start=703
+  _globals['_GETRESPONSEREQUEST']._serialized_end=764
+  _globals['_GETRESPONSERESPONSE']._serialized_start=766
+  _globals['_GETRESPONSERESPONSE']._serialized_end=828
+  _globals['_DELETERESPONSEREQUEST']._serialized_start=830
+  _globals['_DELETERESPONSEREQUEST']._serialized_end=874
+  _globals['_DELETERESPONSERESPONSE']._serialized_start=876
+  _globals['_DELETERESPONSERESPONSE']._serialized_end=900
+  _globals['_CANCELRESPONSEREQUEST']._serialized_start=902
+  _globals['_CANCELRESPONSEREQUEST']._serialized_end=946
+  _globals['_CANCELRESPONSERESPONSE']._serialized_start=948
+  _globals['_CANCELRESPONSERESPONSE']._serialized_end=1013
+  _globals['_LISTINPUTITEMSREQUEST']._serialized_start=1015
+  _globals['_LISTINPUTITEMSREQUEST']._serialized_end=1123
+  _globals['_LISTINPUTITEMSRESPONSE']._serialized_start=1125
+  _globals['_LISTINPUTITEMSRESPONSE']._serialized_end=1201
+  _globals['_COUNTINPUTTOKENSREQUEST']._serialized_start=1203
+  _globals['_COUNTINPUTTOKENSREQUEST']._serialized_end=1273
+  _globals['_COUNTINPUTTOKENSRESPONSE']._serialized_start=1275
+  _globals['_COUNTINPUTTOKENSRESPONSE']._serialized_end=1361
+  _globals['_FOLLOWRESPONSEREQUEST']._serialized_start=1363
+  _globals['_FOLLOWRESPONSEREQUEST']._serialized_end=1455
+  _globals['_FOLLOWRESPONSERESPONSE']._serialized_start=1457
+  _globals['_FOLLOWRESPONSERESPONSE']._serialized_end=1523
+  _globals['_COMPACTRESPONSEREQUEST']._serialized_start=1525
+  _globals['_COMPACTRESPONSEREQUEST']._serialized_end=1594
+  _globals['_COMPACTRESPONSERESPONSE']._serialized_start=1597
+  _globals['_COMPACTRESPONSERESPONSE']._serialized_end=1760
+  _globals['_LISTMODELSREQUEST']._serialized_start=1762
+  _globals['_LISTMODELSREQUEST']._serialized_end=1781
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1783
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1839
+  _globals['_MODEL']._serialized_start=1842
+  _globals['_MODEL']._serialized_end=2208
+  _globals['_MODELCAPABILITIES']._serialized_start=2211
+  _globals['_MODELCAPABILITIES']._serialized_end=2348
+  _globals['_MODELPRICE']._serialized_start=2350
+  _globals['_MODELPRICE']._serialized_end=2433
+  _globals['_GETCAPABILITIESREQUEST']._serialized_start=2435
+  _globals['_GETCAPABILITIESREQUEST']._serialized_end=2459
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=2461
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=2580
+  _globals['_RESPONSESSERVICE']._serialized_start=2583
+  _globals['_RESPONSESSERVICE']._serialized_end=3671
 # @@protoc_insertion_point(module_scope)

@@ -12,6 +12,7 @@ from turnwire.v1 import item_pb2 as _item_pb2
 from turnwire.v1 import response_pb2 as _response_pb2
 from turnwire.v1 import server_event_pb2 as _server_event_pb2
 from turnwire.v1 import session_pb2 as _session_pb2
+from turnwire.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -407,6 +408,58 @@ class CountInputTokensResponse(_message.Message):
 Global___CountInputTokensResponse: _TypeAlias = CountInputTokensResponse  # noqa: Y015
 
 @_typing.final
+class FollowResponseRequest(_message.Message):
+    """Asks for the events of a background response."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESPONSE_ID_FIELD_NUMBER: _builtins.int
+    STARTING_AFTER_FIELD_NUMBER: _builtins.int
+    response_id: _builtins.str
+    """The response. Required."""
+    starting_after: _builtins.int
+    """The sequence number after which to begin. Unset begins with the first event."""
+    def __init__(
+        self,
+        *,
+        response_id: _builtins.str = ...,
+        starting_after: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_starting_after", b"_starting_after", "starting_after", b"starting_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_starting_after", b"_starting_after", "response_id", b"response_id", "starting_after", b"starting_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__starting_after: _TypeAlias = _typing.Literal["starting_after"]  # noqa: Y015
+    _WhichOneofArgType__starting_after: _TypeAlias = _typing.Literal["_starting_after", b"_starting_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__starting_after) -> _WhichOneofReturnType__starting_after | None: ...
+
+Global___FollowResponseRequest: _TypeAlias = FollowResponseRequest  # noqa: Y015
+
+@_typing.final
+class FollowResponseResponse(_message.Message):
+    """Holds some events of a background response."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_server_event_pb2.ServerEvent]:
+        """The events, in order."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[_server_event_pb2.ServerEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowResponseResponse: _TypeAlias = FollowResponseResponse  # noqa: Y015
+
+@_typing.final
 class CompactResponseRequest(_message.Message):
     """Asks for a compaction."""
 
@@ -437,18 +490,32 @@ class CompactResponseResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTPUT_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The compaction, prefix `resp_`. It names nothing that could be continued from."""
+    created_at: _builtins.int
+    """Seconds since 1970-01-01 UTC."""
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[_item_pb2.Item]:
         """The window: user messages verbatim and one compaction item."""
+
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """Tokens of what was compacted and of the compaction item."""
 
     def __init__(
         self,
         *,
         output: _abc.Iterable[_item_pb2.Item] | None = ...,
+        id: _builtins.str = ...,
+        created_at: _builtins.int = ...,
+        usage: _usage_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["output", b"output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "id", b"id", "output", b"output", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,6 +578,7 @@ class Model(_message.Message):
     UNSUPPORTED_PARAMETERS_FIELD_NUMBER: _builtins.int
     IGNORES_UNSUPPORTED_FIELD_NUMBER: _builtins.int
     PRICE_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The name to give in `model`."""
     owned_by: _builtins.str
@@ -525,6 +593,8 @@ class Model(_message.Message):
     """Whether what the model does not take is left out; else a request with it is refused. Images are always refused.
     Unset means refused.
     """
+    created: _builtins.int
+    """When the server began to serve it, in seconds since 1970-01-01 UTC."""
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other names that may be given in `model`; responses name the model by `id`. Empty for none."""
@@ -556,10 +626,11 @@ class Model(_message.Message):
         unsupported_parameters: _abc.Iterable[_builtins.str] | None = ...,
         ignores_unsupported: _builtins.bool = ...,
         price: Global___ModelPrice | None = ...,
+        created: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "_max_output_tokens", b"_max_output_tokens", "capabilities", b"capabilities", "context_length", b"context_length", "max_output_tokens", b"max_output_tokens", "price", b"price"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "_max_output_tokens", b"_max_output_tokens", "aliases", b"aliases", "capabilities", b"capabilities", "context_length", b"context_length", "engine", b"engine", "id", b"id", "ignores_unsupported", b"ignores_unsupported", "max_output_tokens", b"max_output_tokens", "owned_by", b"owned_by", "price", b"price", "unsupported_parameters", b"unsupported_parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_length", b"_context_length", "_max_output_tokens", b"_max_output_tokens", "aliases", b"aliases", "capabilities", b"capabilities", "context_length", b"context_length", "created", b"created", "engine", b"engine", "id", b"id", "ignores_unsupported", b"ignores_unsupported", "max_output_tokens", b"max_output_tokens", "owned_by", b"owned_by", "price", b"price", "unsupported_parameters", b"unsupported_parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_length: _TypeAlias = _typing.Literal["context_length"]  # noqa: Y015
     _WhichOneofArgType__context_length: _TypeAlias = _typing.Literal["_context_length", b"_context_length"]  # noqa: Y015

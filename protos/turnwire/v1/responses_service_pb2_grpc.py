@@ -71,6 +71,11 @@ class ResponsesServiceStub(object):
                 request_serializer=turnwire_dot_v1_dot_responses__service__pb2.GetResponseRequest.SerializeToString,
                 response_deserializer=turnwire_dot_v1_dot_responses__service__pb2.GetResponseResponse.FromString,
                 _registered_method=True)
+        self.FollowResponse = channel.unary_stream(
+                '/turnwire.v1.ResponsesService/FollowResponse',
+                request_serializer=turnwire_dot_v1_dot_responses__service__pb2.FollowResponseRequest.SerializeToString,
+                response_deserializer=turnwire_dot_v1_dot_responses__service__pb2.FollowResponseResponse.FromString,
+                _registered_method=True)
         self.DeleteResponse = channel.unary_unary(
                 '/turnwire.v1.ResponsesService/DeleteResponse',
                 request_serializer=turnwire_dot_v1_dot_responses__service__pb2.DeleteResponseRequest.SerializeToString,
@@ -166,6 +171,16 @@ class ResponsesServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowResponse(self, request, context):
+        """Streams the events of a background response, from the first one or after a given one, and on until it has ended.
+        `created` carries the full response, so that the rest can be understood.
+
+        Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response, or ended too long ago.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteResponse(self, request, context):
         """Deletes a stored response. Its descendants keep what they need.
 
@@ -176,9 +191,9 @@ class ResponsesServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelResponse(self, request, context):
-        """Cancels a background response.
+        """Cancels a background response. Idempotent: one that has ended is returned as it is.
 
-        Errors: NOT_FOUND as GetResponse; UNIMPLEMENTED until background responses exist.
+        Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,9 +218,9 @@ class ResponsesServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CompactResponse(self, request, context):
-        """Compacts a conversation into a shorter window.
+        """Compacts a conversation into a shorter window, which starts a new chain.
 
-        Errors: UNIMPLEMENTED until compaction exists.
+        Errors: as CreateResponse.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,6 +262,11 @@ def add_ResponsesServiceServicer_to_server(servicer, server):
                     servicer.GetResponse,
                     request_deserializer=turnwire_dot_v1_dot_responses__service__pb2.GetResponseRequest.FromString,
                     response_serializer=turnwire_dot_v1_dot_responses__service__pb2.GetResponseResponse.SerializeToString,
+            ),
+            'FollowResponse': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowResponse,
+                    request_deserializer=turnwire_dot_v1_dot_responses__service__pb2.FollowResponseRequest.FromString,
+                    response_serializer=turnwire_dot_v1_dot_responses__service__pb2.FollowResponseResponse.SerializeToString,
             ),
             'DeleteResponse': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteResponse,
@@ -408,6 +428,33 @@ class ResponsesService(object):
             '/turnwire.v1.ResponsesService/GetResponse',
             turnwire_dot_v1_dot_responses__service__pb2.GetResponseRequest.SerializeToString,
             turnwire_dot_v1_dot_responses__service__pb2.GetResponseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowResponse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwire.v1.ResponsesService/FollowResponse',
+            turnwire_dot_v1_dot_responses__service__pb2.FollowResponseRequest.SerializeToString,
+            turnwire_dot_v1_dot_responses__service__pb2.FollowResponseResponse.FromString,
             options,
             channel_credentials,
             insecure,

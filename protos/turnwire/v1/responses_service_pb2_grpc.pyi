@@ -56,15 +56,21 @@ class ResponsesServiceStub:
 
     Errors: NOT_FOUND for unknown, unstored and other principals' responses.
     """
+    FollowResponse: _aio.UnaryStreamMultiCallable[_responses_service_pb2.FollowResponseRequest, _responses_service_pb2.FollowResponseResponse]
+    """Streams the events of a background response, from the first one or after a given one, and on until it has ended.
+    `created` carries the full response, so that the rest can be understood.
+
+    Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response, or ended too long ago.
+    """
     DeleteResponse: _aio.UnaryUnaryMultiCallable[_responses_service_pb2.DeleteResponseRequest, _responses_service_pb2.DeleteResponseResponse]
     """Deletes a stored response. Its descendants keep what they need.
 
     Errors: NOT_FOUND as GetResponse.
     """
     CancelResponse: _aio.UnaryUnaryMultiCallable[_responses_service_pb2.CancelResponseRequest, _responses_service_pb2.CancelResponseResponse]
-    """Cancels a background response.
+    """Cancels a background response. Idempotent: one that has ended is returned as it is.
 
-    Errors: NOT_FOUND as GetResponse; UNIMPLEMENTED until background responses exist.
+    Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response.
     """
     ListInputItems: _aio.UnaryUnaryMultiCallable[_responses_service_pb2.ListInputItemsRequest, _responses_service_pb2.ListInputItemsResponse]
     """Lists the input items of a response, newest first unless asked otherwise.
@@ -77,9 +83,9 @@ class ResponsesServiceStub:
     Errors: as CreateResponse.
     """
     CompactResponse: _aio.UnaryUnaryMultiCallable[_responses_service_pb2.CompactResponseRequest, _responses_service_pb2.CompactResponseResponse]
-    """Compacts a conversation into a shorter window.
+    """Compacts a conversation into a shorter window, which starts a new chain.
 
-    Errors: UNIMPLEMENTED until compaction exists.
+    Errors: as CreateResponse.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_responses_service_pb2.ListModelsRequest, _responses_service_pb2.ListModelsResponse]
     """Lists the models that can be named in `model`."""
@@ -153,6 +159,18 @@ class ResponsesServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def FollowResponse(
+        self,
+        request: _responses_service_pb2.FollowResponseRequest,
+        context: _aio.ServicerContext[_responses_service_pb2.FollowResponseRequest, _abc.AsyncIterator[_responses_service_pb2.FollowResponseResponse]],
+    ) -> _abc.AsyncIterator[_responses_service_pb2.FollowResponseResponse]:
+        """Streams the events of a background response, from the first one or after a given one, and on until it has ended.
+        `created` carries the full response, so that the rest can be understood.
+
+        Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response, or ended too long ago.
+        """
+
+    @_abc_1.abstractmethod
     def DeleteResponse(
         self,
         request: _responses_service_pb2.DeleteResponseRequest,
@@ -169,9 +187,9 @@ class ResponsesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _responses_service_pb2.CancelResponseRequest,
         context: _aio.ServicerContext[_responses_service_pb2.CancelResponseRequest, _abc.Awaitable[_responses_service_pb2.CancelResponseResponse]],
     ) -> _abc.Awaitable[_responses_service_pb2.CancelResponseResponse]:
-        """Cancels a background response.
+        """Cancels a background response. Idempotent: one that has ended is returned as it is.
 
-        Errors: NOT_FOUND as GetResponse; UNIMPLEMENTED until background responses exist.
+        Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response.
         """
 
     @_abc_1.abstractmethod
@@ -202,9 +220,9 @@ class ResponsesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _responses_service_pb2.CompactResponseRequest,
         context: _aio.ServicerContext[_responses_service_pb2.CompactResponseRequest, _abc.Awaitable[_responses_service_pb2.CompactResponseResponse]],
     ) -> _abc.Awaitable[_responses_service_pb2.CompactResponseResponse]:
-        """Compacts a conversation into a shorter window.
+        """Compacts a conversation into a shorter window, which starts a new chain.
 
-        Errors: UNIMPLEMENTED until compaction exists.
+        Errors: as CreateResponse.
         """
 
     @_abc_1.abstractmethod

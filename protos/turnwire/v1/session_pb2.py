@@ -27,35 +27,37 @@ from turnwire.v1 import error_pb2 as turnwire_dot_v1_dot_error__pb2
 from turnwire.v1 import response_pb2 as turnwire_dot_v1_dot_response__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19turnwire/v1/session.proto\x12\x0bturnwire.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17turnwire/v1/error.proto\x1a\x1aturnwire/v1/response.proto\"\xd4\x02\n\x0bSessionOpen\x12\x10\n\x08\x66\x65\x61tures\x18\x01 \x03(\t\x12)\n\tverbosity\x18\x02 \x01(\x0e\x32\x16.turnwire.v1.Verbosity\x12/\n\x0c\x62\x61tch_window\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x14session_credit_bytes\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\"\n\x15response_credit_bytes\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x1c\n\x0fmax_event_bytes\x18\x06 \x01(\rH\x02\x88\x01\x01\x12\x14\n\x0cresume_token\x18\x07 \x01(\x0c\x12\x15\n\rlast_event_id\x18\x08 \x01(\x04\x42\x17\n\x15_session_credit_bytesB\x18\n\x16_response_credit_bytesB\x12\n\x10_max_event_bytes\"\xda\x02\n\rSessionOpened\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x15\n\rresume_reason\x18\x04 \x01(\t\x12\x14\n\x0cresume_token\x18\x05 \x01(\x0c\x12)\n\tverbosity\x18\x06 \x01(\x0e\x32\x16.turnwire.v1.Verbosity\x12/\n\x0c\x62\x61tch_window\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14session_credit_bytes\x18\x08 \x01(\r\x12\x1d\n\x15response_credit_bytes\x18\t \x01(\r\x12\x17\n\x0fmax_event_bytes\x18\n \x01(\r\x12#\n\x06limits\x18\x0b \x01(\x0b\x32\x13.turnwire.v1.Limits\x12\x0e\n\x06server\x18\x0c \x01(\t\"\x99\x03\n\x06Limits\x12\x19\n\x11max_request_bytes\x18\x01 \x01(\r\x12\x11\n\tmax_lanes\x18\x02 \x01(\r\x12\x15\n\rmax_in_flight\x18\x03 \x01(\r\x12\x12\n\nmax_queued\x18\x04 \x01(\r\x12\x10\n\x08max_held\x18\x05 \x01(\r\x12\x15\n\rmax_responses\x18\x06 \x01(\r\x12\x17\n\x0fmax_state_bytes\x18\x07 \x01(\x04\x12\x11\n\tmax_items\x18\x08 \x01(\r\x12\x11\n\tmax_tools\x18\t \x01(\r\x12\x16\n\x0erequest_memory\x18\n \x01(\r\x12*\n\x07max_age\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x08timeouts\x18\r \x01(\x0b\x32\x15.turnwire.v1.Timeouts\x12\x30\n\rstall_timeout\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\"#\n\nSessionAck\x12\x15\n\rlast_event_id\x18\x01 \x01(\x04\"1\n\x0eResponseCredit\x12\x10\n\x08response\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\r\"\'\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x10\n\x08\x64\x65scribe\x18\x02 \x01(\x08\"\x15\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\"4\n\x0fSessionProgress\x12\x11\n\tin_flight\x18\x01 \x01(\r\x12\x0e\n\x06queued\x18\x02 \x01(\r\"\x1d\n\x0cSessionClose\x12\r\n\x05\x64rain\x18\x01 \x01(\x08\"C\n\rRequestQueued\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\r\"~\n\x0fRequestRejected\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.turnwire.v1.Error\x12\x11\n\tduplicate\x18\x04 \x01(\x08\x12\x13\n\x0bresponse_id\x18\x05 \x01(\t\"y\n\rSessionGoAway\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bretry_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Durationb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19turnwire/v1/session.proto\x12\x0bturnwire.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17turnwire/v1/error.proto\x1a\x1aturnwire/v1/response.proto\"\xfe\x02\n\x0bSessionOpen\x12\x10\n\x08\x66\x65\x61tures\x18\x01 \x03(\t\x12)\n\tverbosity\x18\x02 \x01(\x0e\x32\x16.turnwire.v1.Verbosity\x12/\n\x0c\x62\x61tch_window\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x14session_credit_bytes\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\"\n\x15response_credit_bytes\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x1c\n\x0fmax_event_bytes\x18\x06 \x01(\rH\x02\x88\x01\x01\x12\x14\n\x0cresume_token\x18\x07 \x01(\x0c\x12\x15\n\rlast_event_id\x18\x08 \x01(\x04\x12(\n\x05rules\x18\t \x01(\x0e\x32\x19.turnwire.v1.SessionRulesB\x17\n\x15_session_credit_bytesB\x18\n\x16_response_credit_bytesB\x12\n\x10_max_event_bytes\"\x84\x03\n\rSessionOpened\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x15\n\rresume_reason\x18\x04 \x01(\t\x12\x14\n\x0cresume_token\x18\x05 \x01(\x0c\x12)\n\tverbosity\x18\x06 \x01(\x0e\x32\x16.turnwire.v1.Verbosity\x12/\n\x0c\x62\x61tch_window\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14session_credit_bytes\x18\x08 \x01(\r\x12\x1d\n\x15response_credit_bytes\x18\t \x01(\r\x12\x17\n\x0fmax_event_bytes\x18\n \x01(\r\x12#\n\x06limits\x18\x0b \x01(\x0b\x32\x13.turnwire.v1.Limits\x12\x0e\n\x06server\x18\x0c \x01(\t\x12(\n\x05rules\x18\r \x01(\x0e\x32\x19.turnwire.v1.SessionRules\"\x99\x03\n\x06Limits\x12\x19\n\x11max_request_bytes\x18\x01 \x01(\r\x12\x11\n\tmax_lanes\x18\x02 \x01(\r\x12\x15\n\rmax_in_flight\x18\x03 \x01(\r\x12\x12\n\nmax_queued\x18\x04 \x01(\r\x12\x10\n\x08max_held\x18\x05 \x01(\r\x12\x15\n\rmax_responses\x18\x06 \x01(\r\x12\x17\n\x0fmax_state_bytes\x18\x07 \x01(\x04\x12\x11\n\tmax_items\x18\x08 \x01(\r\x12\x11\n\tmax_tools\x18\t \x01(\r\x12\x16\n\x0erequest_memory\x18\n \x01(\r\x12*\n\x07max_age\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\'\n\x08timeouts\x18\r \x01(\x0b\x32\x15.turnwire.v1.Timeouts\x12\x30\n\rstall_timeout\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\"#\n\nSessionAck\x12\x15\n\rlast_event_id\x18\x01 \x01(\x04\"1\n\x0eResponseCredit\x12\x10\n\x08response\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x01(\r\"\'\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x10\n\x08\x64\x65scribe\x18\x02 \x01(\x08\"\x15\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\"4\n\x0fSessionProgress\x12\x11\n\tin_flight\x18\x01 \x01(\r\x12\x0e\n\x06queued\x18\x02 \x01(\r\"\x1d\n\x0cSessionClose\x12\r\n\x05\x64rain\x18\x01 \x01(\x08\"C\n\rRequestQueued\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\r\"~\n\x0fRequestRejected\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.turnwire.v1.Error\x12\x11\n\tduplicate\x18\x04 \x01(\x08\x12\x13\n\x0bresponse_id\x18\x05 \x01(\t\"y\n\rSessionGoAway\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bretry_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration*b\n\x0cSessionRules\x12\x1d\n\x19SESSION_RULES_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_RULES_TREE\x10\x01\x12\x1b\n\x17SESSION_RULES_WEBSOCKET\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwire.v1.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SESSIONRULES']._serialized_start=1872
+  _globals['_SESSIONRULES']._serialized_end=1970
   _globals['_SESSIONOPEN']._serialized_start=128
-  _globals['_SESSIONOPEN']._serialized_end=468
-  _globals['_SESSIONOPENED']._serialized_start=471
-  _globals['_SESSIONOPENED']._serialized_end=817
-  _globals['_LIMITS']._serialized_start=820
-  _globals['_LIMITS']._serialized_end=1229
-  _globals['_SESSIONACK']._serialized_start=1231
-  _globals['_SESSIONACK']._serialized_end=1266
-  _globals['_RESPONSECREDIT']._serialized_start=1268
-  _globals['_RESPONSECREDIT']._serialized_end=1317
-  _globals['_PING']._serialized_start=1319
-  _globals['_PING']._serialized_end=1358
-  _globals['_PONG']._serialized_start=1360
-  _globals['_PONG']._serialized_end=1381
-  _globals['_SESSIONPROGRESS']._serialized_start=1383
-  _globals['_SESSIONPROGRESS']._serialized_end=1435
-  _globals['_SESSIONCLOSE']._serialized_start=1437
-  _globals['_SESSIONCLOSE']._serialized_end=1466
-  _globals['_REQUESTQUEUED']._serialized_start=1468
-  _globals['_REQUESTQUEUED']._serialized_end=1535
-  _globals['_REQUESTREJECTED']._serialized_start=1537
-  _globals['_REQUESTREJECTED']._serialized_end=1663
-  _globals['_SESSIONGOAWAY']._serialized_start=1665
-  _globals['_SESSIONGOAWAY']._serialized_end=1786
+  _globals['_SESSIONOPEN']._serialized_end=510
+  _globals['_SESSIONOPENED']._serialized_start=513
+  _globals['_SESSIONOPENED']._serialized_end=901
+  _globals['_LIMITS']._serialized_start=904
+  _globals['_LIMITS']._serialized_end=1313
+  _globals['_SESSIONACK']._serialized_start=1315
+  _globals['_SESSIONACK']._serialized_end=1350
+  _globals['_RESPONSECREDIT']._serialized_start=1352
+  _globals['_RESPONSECREDIT']._serialized_end=1401
+  _globals['_PING']._serialized_start=1403
+  _globals['_PING']._serialized_end=1442
+  _globals['_PONG']._serialized_start=1444
+  _globals['_PONG']._serialized_end=1465
+  _globals['_SESSIONPROGRESS']._serialized_start=1467
+  _globals['_SESSIONPROGRESS']._serialized_end=1519
+  _globals['_SESSIONCLOSE']._serialized_start=1521
+  _globals['_SESSIONCLOSE']._serialized_end=1550
+  _globals['_REQUESTQUEUED']._serialized_start=1552
+  _globals['_REQUESTQUEUED']._serialized_end=1619
+  _globals['_REQUESTREJECTED']._serialized_start=1621
+  _globals['_REQUESTREJECTED']._serialized_end=1747
+  _globals['_SESSIONGOAWAY']._serialized_start=1749
+  _globals['_SESSIONGOAWAY']._serialized_end=1870
 # @@protoc_insertion_point(module_scope)

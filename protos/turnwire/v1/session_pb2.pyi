@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwire.v1 import error_pb2 as _error_pb2
 from turnwire.v1 import response_pb2 as _response_pb2
 import builtins as _builtins
@@ -20,6 +21,36 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _SessionRules:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionRulesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionRules.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_RULES_UNSPECIFIED: _SessionRules.ValueType  # 0
+    """As TREE."""
+    SESSION_RULES_TREE: _SessionRules.ValueType  # 1
+    """Every response stays addressable until a limit is reached, and a failed continuation leaves its parent in place."""
+    SESSION_RULES_WEBSOCKET: _SessionRules.ValueType  # 2
+    """Those of the public API's WebSocket mode: the latest response of each lane is addressable, a continuation that fails
+    in its parent's own lane unlists the parent; 16 responses at work, 32 named lanes, 60 minutes, and the public codes
+    for running into these. For bridges that serve such clients.
+    """
+
+class SessionRules(_SessionRules, metaclass=_SessionRulesEnumTypeWrapper):
+    """Names the rules by which a session remembers responses and counts its lanes."""
+
+SESSION_RULES_UNSPECIFIED: SessionRules.ValueType  # 0
+"""As TREE."""
+SESSION_RULES_TREE: SessionRules.ValueType  # 1
+"""Every response stays addressable until a limit is reached, and a failed continuation leaves its parent in place."""
+SESSION_RULES_WEBSOCKET: SessionRules.ValueType  # 2
+"""Those of the public API's WebSocket mode: the latest response of each lane is addressable, a continuation that fails
+in its parent's own lane unlists the parent; 16 responses at work, 32 named lanes, 60 minutes, and the public codes
+for running into these. For bridges that serve such clients.
+"""
+Global___SessionRules: _TypeAlias = SessionRules  # noqa: Y015
 
 @_typing.final
 class SessionOpen(_message.Message):
@@ -38,6 +69,7 @@ class SessionOpen(_message.Message):
     MAX_EVENT_BYTES_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     LAST_EVENT_ID_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     verbosity: _response_pb2.Verbosity.ValueType
     """How much of each response's stream to send, unless its create says otherwise. Unset means deltas."""
     session_credit_bytes: _builtins.int
@@ -56,6 +88,8 @@ class SessionOpen(_message.Message):
     """The token of an earlier session to resume. Answered with `resumed = false` until the feature `resume` is in force."""
     last_event_id: _builtins.int
     """With `resume_token`: the last event received."""
+    rules: Global___SessionRules.ValueType
+    """Which rules the session follows. Unset means those of gRPC sessions."""
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Features the client knows, such as `append`, `fork`, `credit`. The answer names those in force."""
@@ -75,10 +109,11 @@ class SessionOpen(_message.Message):
         max_event_bytes: _builtins.int | None = ...,
         resume_token: _builtins.bytes = ...,
         last_event_id: _builtins.int = ...,
+        rules: Global___SessionRules.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_event_bytes", b"_max_event_bytes", "_response_credit_bytes", b"_response_credit_bytes", "_session_credit_bytes", b"_session_credit_bytes", "batch_window", b"batch_window", "max_event_bytes", b"max_event_bytes", "response_credit_bytes", b"response_credit_bytes", "session_credit_bytes", b"session_credit_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_event_bytes", b"_max_event_bytes", "_response_credit_bytes", b"_response_credit_bytes", "_session_credit_bytes", b"_session_credit_bytes", "batch_window", b"batch_window", "features", b"features", "last_event_id", b"last_event_id", "max_event_bytes", b"max_event_bytes", "response_credit_bytes", b"response_credit_bytes", "resume_token", b"resume_token", "session_credit_bytes", b"session_credit_bytes", "verbosity", b"verbosity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_event_bytes", b"_max_event_bytes", "_response_credit_bytes", b"_response_credit_bytes", "_session_credit_bytes", b"_session_credit_bytes", "batch_window", b"batch_window", "features", b"features", "last_event_id", b"last_event_id", "max_event_bytes", b"max_event_bytes", "response_credit_bytes", b"response_credit_bytes", "resume_token", b"resume_token", "rules", b"rules", "session_credit_bytes", b"session_credit_bytes", "verbosity", b"verbosity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_event_bytes: _TypeAlias = _typing.Literal["max_event_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_event_bytes: _TypeAlias = _typing.Literal["_max_event_bytes", b"_max_event_bytes"]  # noqa: Y015
@@ -113,6 +148,7 @@ class SessionOpened(_message.Message):
     MAX_EVENT_BYTES_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Prefix `sess_`. For logs and for GetResponse of responses that are not stored."""
     resumed: _builtins.bool
@@ -131,6 +167,8 @@ class SessionOpened(_message.Message):
     """The largest event that will be sent, in bytes."""
     server: _builtins.str
     """Name and version of the server."""
+    rules: Global___SessionRules.ValueType
+    """The rules in force."""
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The features in force: those the server has and the client named."""
@@ -158,10 +196,11 @@ class SessionOpened(_message.Message):
         max_event_bytes: _builtins.int = ...,
         limits: Global___Limits | None = ...,
         server: _builtins.str = ...,
+        rules: Global___SessionRules.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch_window", b"batch_window", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_window", b"batch_window", "features", b"features", "limits", b"limits", "max_event_bytes", b"max_event_bytes", "response_credit_bytes", b"response_credit_bytes", "resume_reason", b"resume_reason", "resume_token", b"resume_token", "resumed", b"resumed", "server", b"server", "session_credit_bytes", b"session_credit_bytes", "session_id", b"session_id", "verbosity", b"verbosity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_window", b"batch_window", "features", b"features", "limits", b"limits", "max_event_bytes", b"max_event_bytes", "response_credit_bytes", b"response_credit_bytes", "resume_reason", b"resume_reason", "resume_token", b"resume_token", "resumed", b"resumed", "rules", b"rules", "server", b"server", "session_credit_bytes", b"session_credit_bytes", "session_id", b"session_id", "verbosity", b"verbosity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
