@@ -382,14 +382,14 @@ class Door:
         """Waits until the server has let go of every session."""
         await self.watcher.until(lambda watcher: watcher.open == 0)
         async with asyncio.timeout(BOUND):
-            await self.server.servicer.idle()
+            await self.server.room.idle()
 
     async def check_nothing_left(self) -> None:
         for channel in self.channels:
             await channel.close()
         await self.emptied()
         assert not self.sessions
-        assert self.server.servicer.sessions == 0
+        assert len(self.server.room) == 0
         assert all(each.ended or each.aborted for each in self.engine.passes)
         assert self.clock.pending == 0
 

@@ -159,7 +159,7 @@ class GrpcDriver:
 
     async def go_away(self, reason: str, grace: float) -> None:
         """Asks all clients to leave."""
-        self._server.servicer.go_away(reason, grace, 0.0)
+        self._server.room.go_away(reason, grace, 0.0)
 
     async def finish_tool(self, call: Call, result: ToolResult | Listed) -> None:
         """Ends a call of a hosted tool."""

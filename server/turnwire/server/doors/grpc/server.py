@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.servicer import SERVICE, Keys, ResponsesServicer
 from turnwire.server.runtime.services import Services
+from turnwire.server.runtime.sessions import SessionRoom
 
 _SHUTDOWN_SLACK: Final = 1.0
 """Seconds beyond the grace, in which sessions that ended at its end tell their clients so."""
@@ -34,10 +35,15 @@ class GrpcServer:
         keys: Keys | None = None,
         options: GrpcOptions | None = None,
         on_refused: Callable[[str], None] = lambda door: None,
+        room: SessionRoom | None = None,
     ) -> None:
-        """Takes what sessions share, who may come in, the settings of the transport, and who hears of bad keys."""
+        """Takes what sessions share, who may come in, the settings of the transport, and who hears of bad keys.
+
+        Without a room to share with other doors it makes one of its own, by the limits of the settings.
+        """
         options = options or GrpcOptions()
-        self.servicer = ResponsesServicer(services, keys, options, on_refused)
+        self.room = room or SessionRoom(services, options.max_sessions, options.max_sessions_per_principal)
+        self.servicer = ResponsesServicer(self.room, keys, on_refused)
         self._server: grpc.aio.Server = grpc.aio.server(options=options.channel_args())
         self._server.add_generic_rpc_handlers((self.servicer.handler(),))
         self._health: Any = _health_servicer()
@@ -75,12 +81,12 @@ class GrpcServer:
         Cancelling it leaves the server running; call it again with a shorter grace.
         """
         await self._health.enter_graceful_shutdown()
-        self.servicer.go_away(reason, grace, retry_after=0.0)
+        self.room.go_away(reason, grace, retry_after=0.0)
         if not grace:
             await self._server.stop(0)
             return
         stopping = asyncio.create_task(self._server.stop(grace + _SHUTDOWN_SLACK))
-        idle = asyncio.create_task(self.servicer.idle())
+        idle = asyncio.create_task(self.room.idle())
         try:
             await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
             # Who watches health or reflection never leaves by himself.

@@ -1,12 +1,9 @@
-"""The service: authenticates, counts sessions, and hands every RPC to the runtime."""
+"""The service: authenticates, and hands every RPC to the runtime."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -15,15 +12,14 @@ from google.protobuf.message import DecodeError, Message
 from turnwire.server.doors.grpc.connect import BytesContext, serve_stream, write_until_over
 from turnwire.server.doors.grpc.models import told
 from turnwire.server.doors.grpc.oneshot import create_response, write_response
-from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.status import abort
-from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.runtime.services import FEATURES, Services
+from turnwire.server.runtime.services import FEATURES
+from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.v1 import responses_service_pb2 as pb
 from turnwire.v1.errors import RequestError, make_error, reject
 
 SERVICE: Final = "turnwire.v1.ResponsesService"
-UNIMPLEMENTED: Final = ("CancelResponse", "CompactResponse", "CountInputTokens", "ListInputItems")
+UNIMPLEMENTED: Final = ("CancelResponse", "CompactResponse", "CountInputTokens", "FollowResponse", "ListInputItems")
 """Methods without a body in this version."""
 
 _log: Final = logging.getLogger(__name__)
@@ -42,19 +38,12 @@ class Keys(Protocol):
 class ResponsesServicer:
     """Serves `turnwire.v1.ResponsesService`."""
 
-    def __init__(
-        self, services: Services, keys: Keys | None, options: GrpcOptions, on_refused: Callable[[str], None]
-    ) -> None:
-        """Takes what sessions share, who may come in (None for everybody), the limits, and who hears of bad keys."""
+    def __init__(self, room: SessionRoom, keys: Keys | None, on_refused: Callable[[str], None]) -> None:
+        """Takes where sessions come from, who may come in (None for everybody), and who hears of bad keys."""
         self._on_refused = on_refused
-        self._services = services
+        self._room = room
+        self._services = room.services
         self._keys = keys
-        self._options = options
-        self._runners: set[SessionRunner] = set()
-        self._per_principal: Counter[str] = Counter()
-        self._draining = False
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     def handler(self) -> Any:
         """Returns the handlers of all methods. Bytes in and out: see BytesContext."""
@@ -94,21 +83,6 @@ class ResponsesServicer:
             await abort(context, make_error("server_error", "The server failed. Try again."))
         return None
 
-    @property
-    def sessions(self) -> int:
-        """Sessions at this moment, one-shot ones included."""
-        return len(self._runners)
-
-    async def idle(self) -> None:
-        """Waits until there is no session. Safe to cancel."""
-        await self._idle.wait()
-
-    def go_away(self, reason: str, grace: float, retry_after: float) -> None:
-        """Takes no new sessions and asks the clients of the others to leave."""
-        self._draining = True
-        for runner in tuple(self._runners):
-            runner.go_away(reason, grace, retry_after)
-
     def _principal(self, context: BytesContext) -> str:
         if self._keys is None:
             return ""
@@ -122,42 +96,11 @@ class ResponsesServicer:
             self._on_refused("grpc")
             raise
 
-    @contextmanager
-    def _session(self, principal: str, door: str) -> Generator[SessionRunner, None, None]:
-        """Gives a session while there is room for it, and lets go of it.
-
-        Raises:
-            RequestError: There is no room, or the server is shutting down.
-        """
-        if self._draining:
-            message = "The server is shutting down. Connect again, to another instance."
-            raise RequestError(make_error("server_shutting_down", message, retry_after=1.0))
-        if (
-            len(self._runners) >= self._options.max_sessions
-            or self._per_principal[principal] >= self._options.max_sessions_per_principal
-        ):
-            message = "Too many sessions. Use lanes of the sessions you have, or close some."
-            raise RequestError(make_error("too_many_connections", message, retry_after=1.0))
-        runner = SessionRunner(self._services, principal, door)
-        self._runners.add(runner)
-        self._per_principal[principal] += 1
-        self._idle.clear()
-        try:
-            yield runner
-        finally:
-            runner.abandon()
-            self._runners.discard(runner)
-            self._per_principal[principal] -= 1
-            if not self._per_principal[principal]:
-                del self._per_principal[principal]
-            if not self._runners:
-                self._idle.set()
-
     async def connect(self, requests: object, context: BytesContext) -> None:
         """Serves a session."""
 
         async def answer(principal: str) -> None:
-            with self._session(principal, "grpc") as runner:
+            with self._room.session(principal, "grpc") as runner:
                 await serve_stream(runner, context)
 
         await self._answer(context, answer)
@@ -167,7 +110,7 @@ class ResponsesServicer:
 
         async def answer(principal: str) -> None:
             request = _decoded(pb.StreamResponseRequest, data)
-            with self._session(principal, "grpc-oneshot") as runner:
+            with self._room.session(principal, "grpc-oneshot") as runner:
                 writing = write_response(runner, request.create, request.context, context)
                 await write_until_over(runner, context, writing)
 
@@ -175,7 +118,7 @@ class ResponsesServicer:
 
     async def create_response(self, principal: str, request: pb.CreateResponseRequest) -> pb.CreateResponseResponse:
         """Serves one response whole."""
-        with self._session(principal, "grpc-oneshot") as runner:
+        with self._room.session(principal, "grpc-oneshot") as runner:
             response = await create_response(runner, request.create, request.context)
         return pb.CreateResponseResponse(response=response)
 
