@@ -14,10 +14,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOTS = {"protos": "v1", "server": "server", "client": "client", "bench": "bench"}
 EXTRAS = (
+    "aiohttp",
     "click",
+    "cryptography",
     "grpc_health",
     "grpc_reflection",
     "jsonschema",
+    "openai",
     "prometheus_client",
     "pydantic",
     "regex",

@@ -236,13 +236,13 @@ async def test_packages_that_are_missing_are_named(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "tokenizer.json").write_text("{}")
     line = command("vllm", "--tokenizer")
-    hide = "sys.modules |= dict.fromkeys(('aiohttp', 'tokenizers'))"
+    hide = "sys.modules |= dict.fromkeys(('jinja2', 'tokenizers'))"
     run = f"sys.argv[1:] = {shlex.split(line)!r}; from turnwire.client.cli import main; main()"
     code = f"import sys; {hide}; {run}"
     async with started("-c", code, cwd=tmp_path) as process:
         async with asyncio.timeout(BOUND):
             _, words = await process.communicate()
-    told = "the engine vllm needs aiohttp, tokenizers: pip install 'turnwire[server,openai,template]'"
+    told = "the engine vllm needs tokenizers, jinja2: pip install 'turnwire[server,template]'"
     assert (process.returncode, words.decode()) == (2, f"Error: {told}\n")
 
 

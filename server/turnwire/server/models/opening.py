@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from turnwire.server.engine.tokens.rendering import RenderStats
 
 _NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "openai": ("openai", ("aiohttp",)),
-    "vllm": ("openai", ("aiohttp",)),
     "vllm-grpc": ("vllm", ("smg_grpc_proto",)),
     "sglang-grpc": ("sglang", ("smg_grpc_proto",)),
     "local": ("local", ("xllamacpp",)),

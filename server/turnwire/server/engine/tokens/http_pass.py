@@ -39,7 +39,7 @@ def aiohttp_module() -> Any:
     try:
         return importlib.import_module("aiohttp")
     except ModuleNotFoundError as error:
-        msg = f"this engine needs an HTTP client: pip install 'turnwire[vllm]' ({error.name} is missing)"
+        msg = f"this engine needs an HTTP client: pip install 'turnwire[server]' ({error.name} is missing)"
         raise EngineStartError(msg) from error
 
 
