@@ -210,7 +210,7 @@ def test_half_characters_from_an_engine_become_question_marks(run: Any) -> None:
 
 
 def test_an_unknown_format_names_those_there_are() -> None:
-    with pytest.raises(UnknownFormatError, match="choose one of harmony, text, hermes"):
+    with pytest.raises(UnknownFormatError, match="choose one of harmony, text, qwen-coder"):
         parser_for("xml")
     assert set(FORMATS) >= {"harmony", "hermes", "llama", "mistral", "deepseek", "pythonic"}
 

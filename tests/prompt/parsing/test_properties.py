@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,67 @@ MARKS = [
         f"<{BAR}tool{BLANK}{words}{BAR}>"
         for words in ("sep", f"calls{BLANK}begin", f"call{BLANK}begin", f"call{BLANK}end")
     ),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", f"{BAR}DSML{BAR}"),
 ]
+# Formats that write arguments as bare text have pieces of their own: all pieces together rarely make a call of one.
+MARKED = {
+    "qwen-coder": [
+        *(
+            "<tool_call>",
+            "</tool_call>",
+            "<function=f>",
+            "<function=g>",
+            "</function>",
+            "</parameter>",
+            "</function",
+            "=",
+        ),
+        *("<parameter=s>", "<parameter=n>", "<parameter=j>", "\n<parameter=s>\n", "\n</parameter>\n", "<parameter="),
+    ],
+    "glm": [
+        *("<tool_call>", "</tool_call>", "f", "<tool_call>f", "<tool_call>g\n", "</arg_value>", "</arg_", "<arg_key>"),
+        *("<arg_key>s</arg_key><arg_value>", "<arg_key>n</arg_key>\n<arg_value>", "<arg_key>j</arg_key><arg_value>"),
+    ],
+    "dsml": [
+        *(f"<{BAR}DSML{BAR}function_calls>", f"</{BAR}DSML{BAR}function_calls>", f'<{BAR}DSML{BAR}invoke name="f">'),
+        *(f'<{BAR}DSML{BAR} invoke name="f">', f"</{BAR}DSML{BAR}invoke>", f"</{BAR}DSML{BAR}parameter>"),
+        *(f'<{BAR}DSML{BAR}parameter name="{name}">' for name in "snj"),
+        *(f'<{BAR}DSML{BAR}parameter name="n" string="{told}">' for told in ("true", "false")),
+        *(f'<{BAR}DSML{BAR}invoke name="g"/>', f"<{BAR}DSML{BAR}", f"</{BAR}"),
+    ],
+}
+CLOSED = {
+    "qwen-coder": "\n</parameter>\n</function>\n</tool_call>",
+    "glm": "</arg_value></tool_call>",
+    "dsml": f"</{BAR}DSML{BAR}parameter>\n</{BAR}DSML{BAR}invoke>\n</{BAR}DSML{BAR}function_calls>",
+}
+VALUES = [
+    "Paris",
+    "1",
+    "1.5e3",
+    "true",
+    "None",
+    "null",
+    '{"a": [1]}',
+    "{'a': True}",
+    '"',
+    "\\",
+    "\n",
+    " ",
+    "é",
+    "x" * 70,
+]
+SCHEMAS = {
+    "f": json.dumps(
+        {
+            "properties": {
+                "s": {"type": "string"},
+                "n": {"type": ["integer", "null"]},
+                "j": {"anyOf": [{"type": "object"}, {"type": "string"}]},
+            }
+        }
+    )
+}
 PIECES = [
     *MARKS,
     *('{"name": "f", "arguments": {"a": "é\\""}}', '{"arguments": {}, "name": "f"}', '{"name": "f", "parameters": '),
@@ -89,6 +150,91 @@ def test_any_split_of_ids_gives_the_same_items(
     assert sum(item.tokens for item in whole) <= len(ids)
 
 
+@pytest.mark.parametrize("output_format", MARKED)
+@pytest.mark.parametrize("reason", ["stop", "length"])
+@given(data=st.data(), places=cuts)
+@settings(max_examples=300, deadline=None)
+def test_any_split_of_marked_calls_gives_the_same_items(
+    run: Any, output_format: str, reason: str, data: st.DataObject, places: list[int]
+) -> None:
+    pieces = st.sampled_from([*MARKED[output_format], *VALUES, "<think>", "</think>"])
+    text = data.draw(st.lists(pieces, max_size=24).map("".join))
+
+    def read(pieces: Sequence[Any]) -> list[Any]:
+        return list(run(parser_for(output_format, table(), tools=SCHEMAS, schemas=SCHEMAS), pieces, reason))
+
+    whole = read([text])
+    assert read(split(text, places)) == whole
+    assert read(list(text)) == whole
+    by_ids = read([[byte] for byte in text.encode()])
+    assert [item.brief() for item in by_ids] == [item.brief() for item in whole]
+    for item in whole:
+        item.text.encode()
+
+
+@pytest.mark.parametrize("output_format", MARKED)
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_calls_whose_last_marks_came_have_json_for_arguments(run: Any, output_format: str, data: st.DataObject) -> None:
+    # A call is closed by marks spelt as those that opened it.
+    pieces = [piece for piece in MARKED[output_format] if f"{BAR} " not in piece]
+    text = data.draw(st.lists(st.sampled_from([*pieces, *VALUES]), max_size=24).map("".join))
+    closed = parser_for(output_format, tools=SCHEMAS, schemas=SCHEMAS)
+    for item in run(closed, [text + CLOSED[output_format]]):
+        if item.kind == "call":
+            assert item.ended
+            assert isinstance(json.loads(item.text), dict)
+
+
+keys = st.text(alphabet="abcé_-.0 ", min_size=1, max_size=5).filter(str.strip).map(str.strip)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+words = st.text(alphabet='ab<>/=\n "\\é🌍{}[]0tn', max_size=12) | st.sampled_from(
+    ["null", "12", '{"a": 1}', "</tool_call>."]
+)
+values = scalars | words | st.lists(scalars | words, max_size=3) | st.dictionaries(keys, scalars | words, max_size=3)
+
+
+@pytest.mark.parametrize("output_format", MARKED)
+@given(arguments=st.dictionaries(keys, values, max_size=4), places=cuts)
+@settings(max_examples=200, deadline=None)
+def test_what_is_written_by_the_rules_of_a_format_is_read_as_it_was(
+    run: Any, output_format: str, arguments: dict[str, Any], places: list[int]
+) -> None:
+    schema = {"properties": {name: {"type": _type(value)} for name, value in arguments.items()}}
+    schemas = {"f": json.dumps(schema)}
+    text = "Hi.\n" + _written(output_format, arguments)
+    for pieces in ([text], split(text, places), list(text)):
+        items = run(parser_for(output_format, tools=schemas, schemas=schemas), pieces)
+        assert [item.kind for item in items] == ["text", "call"]
+        assert (items[1].name, json.loads(items[1].text)) == ("f", arguments)
+
+
+def _type(value: Any) -> str:
+    names = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _written(output_format: str, arguments: dict[str, Any]) -> str:
+    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in arguments.items()}
+    match output_format:
+        case "qwen-coder":
+            inner = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in shown.items())
+            return f"<tool_call>\n<function=f>\n{inner}</function>\n</tool_call>"
+        case "glm":
+            inner = "".join(
+                f"<arg_key>{name}</arg_key>\n<arg_value>{value}</arg_value>\n" for name, value in shown.items()
+            )
+            return f"<tool_call>f\n{inner}</tool_call>"
+        case _:
+            told = {name: str(isinstance(value, str)).lower() for name, value in arguments.items()}
+            inner = "".join(
+                f'<{BAR}DSML{BAR}parameter name="{name}" string="{told[name]}">{value}</{BAR}DSML{BAR}parameter>\n'
+                for name, value in shown.items()
+            )
+            calls = f'<{BAR}DSML{BAR}invoke name="f">\n{inner}</{BAR}DSML{BAR}invoke>\n'
+            return f"<{BAR}DSML{BAR}function_calls>\n{calls}</{BAR}DSML{BAR}function_calls>"
+
+
 @pytest.mark.parametrize("output_format", DIALECTS)
 @given(text=outputs)
 @settings(max_examples=60, deadline=None)
@@ -140,5 +286,12 @@ def test_no_prompt_makes_a_parser_fail(run: Any, prompt: list[int], ids: list[in
 @settings(max_examples=300, deadline=None)
 def test_noise_never_raises(run: Any, text: str) -> None:
     for output_format in DIALECTS:
-        opened = {"hermes": "<tool_call>", "mistral": "[TOOL_CALLS]", "pythonic": "[f("}.get(output_format, "")
+        opened = {
+            "hermes": "<tool_call>",
+            "mistral": "[TOOL_CALLS]",
+            "pythonic": "[f(",
+            "qwen-coder": "<tool_call><function=f><parameter=a>",
+            "glm": "<tool_call>f<arg_key>a</arg_key><arg_value>",
+            "dsml": f'<{BAR}DSML{BAR}invoke name="f"><{BAR}DSML{BAR}parameter name="a">',
+        }.get(output_format, "")
         run(parser_for(output_format), [opened + text])

@@ -6,7 +6,19 @@ Above it: the dialects. Below it: nothing.
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The tools that a model may call."""
+
+    names: frozenset[str] = frozenset()
+    """Empty where they are not known."""
+    schemas: Mapping[str, str] = field(default_factory=dict[str, str])
+    """JSON Schemas of their arguments as JSON text, by name; a tool without one takes anything."""
 
 
 class Progress(enum.Enum):
@@ -51,4 +63,16 @@ class Reader(Protocol):
 
     def may_end(self) -> bool:
         """Whether the output may end here with nothing missing."""
+        ...
+
+
+@runtime_checkable
+class Completing(Protocol):
+    """A reader that makes JSON of its own, and may know how to end it."""
+
+    def finish(self, text: str, position: int, sink: CallSink) -> None:
+        """The output is over, by the model's own will, and ends with `text[position:]` while a call is open.
+
+        Ends the call where all that is missing is marks; else the arguments stay as they are.
+        """
         ...

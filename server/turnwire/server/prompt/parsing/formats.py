@@ -5,9 +5,11 @@ Above it: engines and the model registry. Below it: all parsers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
+from turnwire.server.prompt.parsing.calls import Offered
 from turnwire.server.prompt.parsing.dialects import DIALECTS
 from turnwire.server.prompt.parsing.harmony import HarmonyParser
 from turnwire.server.prompt.parsing.port import OutputParser
@@ -16,6 +18,7 @@ from turnwire.server.prompt.parsing.token_table import TokenTable
 
 FORMATS: Final = ("harmony", *DIALECTS)
 """The names that `parser_for` knows."""
+_NO_SCHEMAS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class UnknownFormatError(ValueError):
@@ -29,6 +32,7 @@ def parser_for(
     prompt: Sequence[int] = (),
     prompt_text: str = "",
     tools: Collection[str] = (),
+    schemas: Mapping[str, str] = _NO_SCHEMAS,
 ) -> OutputParser:
     """Makes the parser for one pass.
 
@@ -39,6 +43,8 @@ def parser_for(
             reasoning or part of a header.
         prompt_text: The same as text, for engines without ids.
         tools: Names of the tools offered. Formats without marks take nothing else for a call.
+        schemas: JSON Schemas of their arguments as JSON text, by name: formats that write arguments as bare text tell
+            a number from a string by them. What has none is JSON where it reads as JSON.
 
     Raises:
         UnknownFormatError: There is no such format.
@@ -50,4 +56,4 @@ def parser_for(
         msg = f"unknown output format {output_format!r}: choose one of {', '.join(FORMATS)}"
         raise UnknownFormatError(msg)
     thinking = thinking_is_open(dialect, tokenizer, prompt, prompt_text)
-    return TaggedParser(dialect, tokenizer, thinking=thinking, tools=tools)
+    return TaggedParser(dialect, tokenizer, thinking=thinking, offered=Offered(frozenset(tools), schemas))

@@ -64,6 +64,6 @@ def mark_sets(name: str, calls: bool) -> MarkSets:
         begin=begin,
         first=Marks((*marks, think_close)),
         text=Marks(marks) if marks else None,
-        think=Marks((think_close,)),
+        think=Marks((think_close, *(dialect.in_reasoning if calls else ()))),
         visible=(*begin.all, *INNER_MARKS),
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import codecs
 import enum
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from turnwire.server.prompt.parsing.calls import Progress, Reader
+from turnwire.server.prompt.parsing.calls import Completing, Offered, Progress, Reader
 from turnwire.server.prompt.parsing.dialects import Dialect, MakeReader
 from turnwire.server.prompt.parsing.events import (
     Event,
@@ -35,6 +35,7 @@ MOST_BLANKS: Final = 1_024
 
 _BLANK: Final = re.compile(r"\s*")
 _PROMPT_TAIL: Final = 32
+_NOTHING: Final = Offered()
 
 
 class _Mode(enum.Enum):
@@ -47,7 +48,7 @@ class TaggedParser:
     """Reads one pass of a model that writes a dialect."""
 
     def __init__(
-        self, dialect: Dialect, tokenizer: TokenTable | None, *, thinking: bool = False, tools: Collection[str] = ()
+        self, dialect: Dialect, tokenizer: TokenTable | None, *, thinking: bool = False, offered: Offered = _NOTHING
     ) -> None:
         """Begins a pass.
 
@@ -55,10 +56,10 @@ class TaggedParser:
             dialect: What the model writes.
             tokenizer: Decodes ids that come without text.
             thinking: Whether the prompt ends inside reasoning.
-            tools: Names of the tools offered.
+            offered: The tools offered.
         """
         self._dialect = dialect
-        self._tools = frozenset(tools)
+        self._offered = offered
         self._marks_by_place = sets = mark_sets(dialect.name, True)
         self._pieces = tokenizer.visible(sets.visible) if tokenizer else None
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -70,7 +71,7 @@ class TaggedParser:
         self._position = 0
         self._origin = 0
 
-        self._mode = _Mode.THINK if thinking else _Mode.TEXT
+        self._mode = self._before = _Mode.THINK if thinking else _Mode.TEXT
         self._reasoned = thinking
         self._running = False
         self._said = False
@@ -255,8 +256,8 @@ class TaggedParser:
             self._mode, self._reasoned = _Mode.TEXT, True
 
     def _open_call(self, make: MakeReader, start: int, position: int) -> None:
-        self._mode = _Mode.CALL
-        self._reader = make(self._tools)
+        self._before, self._mode = self._mode, _Mode.CALL
+        self._reader = make(self._offered)
         self._undecided = self._origin + start
         self._resume = self._origin + position
         self._marked = self._called = False
@@ -288,7 +289,8 @@ class TaggedParser:
         self._false_calls += 1
         if self._false_calls == MOST_FALSE_CALLS:
             self._marks_by_place = mark_sets(self._dialect.name, False)
-        self._mode, self._reader = _Mode.TEXT, None
+        # A call in reasoning ends it; what is no call is still reasoning.
+        self._mode, self._reader = _Mode.TEXT if self._called else self._before, None
         self._running = True
         self._position = self._undecided - self._origin
         if self._marked and not self._called:
@@ -344,8 +346,10 @@ class TaggedParser:
     def _finish_call(self, stopped: bool) -> None:
         reader = self._reader
         if self._call_open:
+            if stopped and isinstance(reader, Completing):
+                reader.finish(self._buffer, self._position, self)
             self._position = len(self._buffer)
-            if stopped:
+            if stopped and self._call_open:
                 self.end()
             self._leave_call()
         elif reader is not None and reader.may_end():
