@@ -7,7 +7,7 @@ parameter and, by the table, its HTTP status.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
@@ -27,8 +27,13 @@ from turnwire.v1.session_pb2 import SessionOpen
 class Link(Protocol):
     """One session: events in, batches out, as on `Connect`."""
 
-    close_error: Error | None
-    """Why the session has ended, once `next_batch` has returned None; None where it ended in order."""
+    on_cut: Callable[[], object] | None
+    """Hears that the session has ended whether or not the client takes what is being written; None for nobody."""
+
+    @property
+    def close_error(self) -> Error | None:
+        """Why the session has ended, once `next_batch` has returned None; None where it ended in order."""
+        ...
 
     async def send(self, request: ConnectRequest, size: int) -> None:
         """Takes a client event of `size` bytes as it came; waits while the session has no room.
@@ -68,8 +73,12 @@ class Caller(Protocol):
         """
         ...
 
-    def connect(self, opening: SessionOpen, door: str) -> Link:
-        """Opens a session. `door` names the entrance for metrics.
+    def connect(self, opening: SessionOpen | None, door: str) -> Link:
+        """Opens a session.
+
+        Args:
+            opening: The settings. None leaves them to the caller's own first event.
+            door: Names the entrance for metrics.
 
         Raises:
             RequestError: There is no room, or the server is shutting down.

@@ -41,6 +41,15 @@ class LocalLink:
         """Why the session has ended; None where it ended in order."""
         return self._runner.close_error
 
+    @property
+    def on_cut(self) -> Callable[[], object] | None:
+        """Hears that the session has ended whether or not the client takes what is being written."""
+        return self._runner.on_cut
+
+    @on_cut.setter
+    def on_cut(self, hear: Callable[[], object] | None) -> None:
+        self._runner.on_cut = hear
+
     async def send(self, request: ConnectRequest, size: int) -> None:
         """Takes a client event; waits while the session has no room. Safe to cancel: the event was taken."""
         self._runner.receive(request, size)
@@ -76,11 +85,12 @@ class LocalCaller:
             async for events in one_response(runner, create, context):
                 yield events
 
-    def connect(self, opening: SessionOpen, door: str) -> LocalLink:
+    def connect(self, opening: SessionOpen | None, door: str) -> LocalLink:
         """Opens a session; see `Caller`."""
         runner = self._room.enter(self._principal, door)
-        request = ConnectRequest(open=opening)
-        runner.receive(request, request.ByteSize())
+        if opening is not None:
+            request = ConnectRequest(open=opening)
+            runner.receive(request, request.ByteSize())
         return LocalLink(self._room, runner)
 
 
