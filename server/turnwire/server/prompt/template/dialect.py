@@ -11,7 +11,7 @@ before. Where it is not, the whole conversation has to be rendered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -60,9 +60,20 @@ class Dialect:
         head: Head,
         *,
         arguments_as_text: bool = False,
+        border: Callable[[str, str], bool] | None = None,
     ) -> None:
-        """Takes the template, the model's control tokens, its named tokens, the head, and how arguments are given."""
+        """Takes what all heads have in common, and the head.
+
+        Args:
+            template: The template.
+            special: The model's control tokens.
+            variables: Its named tokens.
+            head: The head.
+            arguments_as_text: How arguments are given.
+            border: Tells of two characters whether they part a text; None where only control tokens do.
+        """
         self._template = template
+        self._border = border
         self._special = special
         self._date = head.date
         self._arguments_as_text = arguments_as_text
@@ -92,8 +103,8 @@ class Dialect:
         base = self._bases.get(ending.behind)
         if base is None:
             base = self._bases[ending.behind] = self._small_render(stand_ins)
-        text = self._small_render([*stand_ins, *messages])
-        return text[len(base) :] if text.startswith(base) else None
+        # The texts themselves decide whether they may be encoded apart, where no control token parts them.
+        return self._rest(base, self._small_render([*stand_ins, *messages]))
 
     def opening(self, ending: Ending) -> str | None:
         """Returns the beginning of the model's answer to a conversation that ends like this; None where unclear."""
@@ -171,8 +182,16 @@ class Dialect:
     def _rest(self, base: str, text: str) -> str | None:
         """Returns what a text adds; None where it does not, or where the two encoded apart give other ids."""
         rest = text[len(base) :]
-        apart = not rest or self._special.begins(rest) or self._special.ends(base)
-        return rest if text.startswith(base) and apart else None
+        return rest if text.startswith(base) and (not rest or self._apart(base, rest)) else None
+
+    def _apart(self, base: str, rest: str) -> bool:
+        """Whether two texts have the same ids apart as together."""
+        if self._special.begins(rest) or self._special.ends(base):
+            return True
+        # Where a stand-in's own text comes last, nobody knows what stands there in its place.
+        if self._border is None or not base or base[-1] in _TEXTS:
+            return False
+        return self._border(base[-1], rest[0])
 
     def _stand_ins(self, shapes: Sequence[Shape], text: str = _TEXTS[0]) -> list[ChatMessage]:
         return [stand_in(shape, text, arguments_as_text=self._arguments_as_text) for shape in shapes]

@@ -17,7 +17,7 @@ from turnwire.server.prompt.segments import EMPTY, Rendered, Segment
 from turnwire.server.prompt.template.dialect import Dialect, Ending
 from turnwire.server.prompt.template.environment import ChatTemplate
 from turnwire.server.prompt.template.messages import Messages, lead
-from turnwire.server.prompt.template.tokens import TemplateTokenizer
+from turnwire.server.prompt.template.port import Tokenizer
 
 VERSION: Final = "1"
 """Raised with every change of the tokens that some conversation is rendered to."""
@@ -32,33 +32,70 @@ _HEADS: Final = 64
 """Heads whose proofs are kept."""
 
 
-class TemplateRenderer:
-    """Renders for a model that comes with a Hugging Face tokenizer and a chat template."""
+@dataclass(frozen=True, slots=True)
+class TemplateModel:
+    """What is read of a model to render for it."""
 
-    name = "template"
+    tokenizer: Tokenizer
+    source: str
+    """The text of its chat template."""
+    tokens: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its named tokens, such as `bos_token`, which templates write."""
+    stop_token_ids: Sequence[int] = ()
+    """Ids that end its turns, beside the one its template ends messages with."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        """Takes a model's files by their names: `tokenizer.json`, a template in `chat_template.jinja` or
-        `tokenizer_config.json`, and `generation_config.json` where there is one.
+    @classmethod
+    def of_files(cls, files: Mapping[str, bytes]) -> TemplateModel:
+        """Reads a model's files by their names.
+
+        Those are `tokenizer.json`, a template in `chat_template.jinja` or `tokenizer_config.json`, and
+        `generation_config.json` where there is one.
 
         Raises:
             ValueError: A file is missing or not valid; the text names it.
         """
+        # Not above: whoever has another tokenizer need not have this one's library.
+        from turnwire.server.prompt.template.tokens import TemplateTokenizer
+
         if TOKENIZER_FILE not in files:
             msg = f"{TOKENIZER_FILE} is missing: only tokenizers in Hugging Face's format can be used"
             raise ValueError(msg)
         config = json_object(files.get(CONFIG_FILE, b"").decode(errors="replace"))
         source = _template_source(files, config)
-        self._template = ChatTemplate(source)
-        self.tokenizer = TemplateTokenizer(files[TOKENIZER_FILE], source)
-        self._variables = {name: text for name in _NAMED_TOKENS if (text := _token_text(config.get(name)))}
+        ChatTemplate(source)
+        tokenizer = TemplateTokenizer(files[TOKENIZER_FILE], source)
+        tokens = {name: text for name in _NAMED_TOKENS if (text := _token_text(config.get(name)))}
+        generation = json_object(files.get(GENERATION_FILE, b"").decode(errors="replace"))
+        named: object = generation.get("eos_token_id")
+        stops: list[object] = cast("list[object]", named) if isinstance(named, list) else [named]
+        stops = [*stops, tokenizer.id_of(tokens.get("eos_token", ""))]
+        return cls(tokenizer, source, tokens, [each for each in stops if isinstance(each, int)])
+
+
+class TemplateRenderer:
+    """Renders for a model that comes with a tokenizer and a chat template."""
+
+    name = "template"
+
+    def __init__(self, model: TemplateModel | Mapping[str, bytes]) -> None:
+        """Takes a model, or its files; see `TemplateModel.of_files`.
+
+        Raises:
+            ValueError: The template is not valid, or a file is not; the text names it.
+        """
+        if not isinstance(model, TemplateModel):
+            model = TemplateModel.of_files(model)
+        self._template = ChatTemplate(model.source)
+        self.tokenizer: Tokenizer = model.tokenizer
+        self._variables = dict(model.tokens)
         self.tokenizer_hash = self.tokenizer.hash
-        plain = Dialect(self._template, self.tokenizer.special, self._variables, Head())
+        self._arguments_as_text = False
+        plain = self._new_dialect(Head())
         self._arguments_as_text = plain.takes_arguments_as_text()
         self._closing = plain.closing
-        described = f"template {VERSION} {sorted(self._variables.items())!r} {source}"
+        described = f"template {VERSION} {sorted(self._variables.items())!r} {model.source}"
         self.template_hash = hashlib.sha256(described.encode(errors="surrogatepass")).hexdigest()
-        self.stop_token_ids: tuple[int, ...] = self._stop_ids(files)
+        self.stop_token_ids: tuple[int, ...] = self._stop_ids(model.stop_token_ids)
         self._dialect = lru_cache(_HEADS)(self._new_dialect)
         self.framing = lru_cache(_HEADS)(self._encode_framing)
         """Encodes what a template writes around messages: the same few texts again and again."""
@@ -76,14 +113,12 @@ class TemplateRenderer:
 
     def _new_dialect(self, head: Head) -> Dialect:
         special, as_text = self.tokenizer.special, self._arguments_as_text
-        return Dialect(self._template, special, self._variables, head, arguments_as_text=as_text)
+        border = self.tokenizer.border
+        return Dialect(self._template, special, self._variables, head, arguments_as_text=as_text, border=border)
 
-    def _stop_ids(self, files: Mapping[str, bytes]) -> tuple[int, ...]:
+    def _stop_ids(self, known: Sequence[int]) -> tuple[int, ...]:
         """Returns the ids that end a turn: as the model's authors say, and the one its template ends messages with."""
-        generation = json_object(files.get(GENERATION_FILE, b"").decode(errors="replace"))
-        named: object = generation.get("eos_token_id")
-        found: list[object] = cast("list[object]", named) if isinstance(named, list) else [named]
-        found.append(self.tokenizer.id_of(self._variables.get("eos_token", "")))
+        found: list[int | str | None] = [*known]
         if self._closing is not None:
             found.append(next(self.tokenizer.special.cut(self._closing.lstrip()), None))
         return tuple(dict.fromkeys(each for each in found if isinstance(each, int)))
@@ -188,10 +223,15 @@ class _Growing:
         if closing is None or prompt is None or sampled is None:
             return False
         end = self._chain.renderer.framing(closing).ids
-        if sampled and sampled[-1] in self._chain.renderer.stop_token_ids:
-            # Another stop token than the template's own stands in its place.
-            stop = sampled[-1] if sampled[-1] in end else end[0]
-            end = end[end.index(stop) + 1 :]
+        stops = self._chain.renderer.stop_token_ids
+        if sampled and sampled[-1] in stops:
+            if set(stops).isdisjoint(end):
+                # The template ends messages without a token, so that one in between would be something else.
+                sampled = sampled[:-1]
+            else:
+                # Another stop token than the template's own stands in its place.
+                stop = sampled[-1] if sampled[-1] in end else end[0]
+                end = end[end.index(stop) + 1 :]
         self._rendered = prompt.extend(Segment(sampled)).extend(Segment(end))
         builder = self._chain.renderer.messages(self._open_calls)
         for item in step.said:

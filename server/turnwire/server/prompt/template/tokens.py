@@ -79,6 +79,10 @@ class TemplateTokenizer:
         text: str = self._whole.decode(list(ids), skip_special_tokens=False)
         return text
 
+    def border(self, left: str, right: str) -> bool:
+        """Knows none: what pre-tokenizers do is theirs."""
+        return False
+
     def encode(self, text: str, *, begins: bool) -> array[int]:
         """Returns the ids of a marked text.
 
