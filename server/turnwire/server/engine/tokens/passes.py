@@ -58,6 +58,10 @@ class PassPlan:
     weight_version: str
     """As the engine said when it was first asked."""
     routing_key: str
+    verbatim: bool = True
+    """Whether later prompts hold what this pass samples as it is."""
+    keeps_stops: bool = True
+    """Whether they do so even where a stop string ended it, which is then part of them."""
 
 
 class RenderedPass:
@@ -88,12 +92,17 @@ class RenderedPass:
         self._scanner = StopScanner(plan.stops) if plan.stops else None
         self._upstream: TokenPass | None = None
         self._over = False
+        self._cached: int | None = None
         self._sampled = array("I")
         self._logprobs = array("f")
 
     def attach(self, upstream: TokenPass) -> None:
         """Takes the token engine's pass."""
         self._upstream = upstream
+
+    def note_cached(self, tokens: int) -> None:
+        """Hears from an engine that says so before the end how much of the prompt it need not compute."""
+        self._cached = tokens
 
     def pause(self) -> None:
         """Pauses the engine."""
@@ -126,7 +135,7 @@ class RenderedPass:
         if self._scanner is not None and self._scanner.stopped:
             # An engine that knows stop strings is at its end too, and this frees one that does not.
             self._free()
-            self._finish(TokenEnd(FinishReason.STOP))
+            self._finish(TokenEnd(FinishReason.STOP, cached_tokens=self._cached))
 
     def ended(self, outcome: TokenEnd | EngineFailure) -> None:
         """Takes the end."""
@@ -194,6 +203,7 @@ class RenderedPass:
             tokenizer_hash=plan.tokenizer_hash,
             weight_version=end.weight_version or plan.weight_version,
             routing_key=plan.routing_key,
+            verbatim=plan.verbatim and (plan.keeps_stops or self._scanner is None or not self._scanner.stopped),
         )
         self._sink.ended(Finish(end.reason, usage, record))
 

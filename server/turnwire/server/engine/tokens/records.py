@@ -18,6 +18,8 @@ class ChainRecord(TokenRecord):
 
     routing_key: str = ""
     """The id of the response that the chain began with; forks have it in common with what they fork from."""
+    verbatim: bool = True
+    """Whether what was sampled stands in the conversation as it is; else later prompts say its items anew."""
 
 
 def chain_key(prompt: Prompt) -> str:

@@ -32,6 +32,8 @@ _log: Final = logging.getLogger(__name__)
 LARGE: Final = 32 * 1024
 """Bytes of new items from which rendering moves to a thread, so that one large prompt does not delay its neighbours."""
 
+_FREE_TEXT: Final = '{"properties": {"input": {"type": "string"}}}'
+
 _PROMPT_TAIL: Final = 64
 """Ids at the end of the prompt that the parser looks at: templates may have begun the model's output."""
 
@@ -150,6 +152,7 @@ class RenderedEngine:
             self._table,
             prompt=rendered.rendered.since(max(0, length - _PROMPT_TAIL)),
             tools=tuple(_names(tools.tools, customs=False)),
+            schemas=dict(_schemas(tools.tools)),
         )
         mapper = ChunkMapper(
             parser,
@@ -240,5 +243,22 @@ def _names(tools: Iterable[Tool], customs: bool) -> Iterator[str]:
                 yield tool.custom.name
             case "namespace":
                 yield from _names(tool.namespace.tools, customs)
+            case _:
+                pass
+
+
+def _schemas(tools: Iterable[Tool]) -> Iterator[tuple[str, str]]:
+    """Yields the names of tools with the JSON Schemas of their arguments, free text as renderers offer it."""
+    for tool in tools:
+        match tool.WhichOneof("kind"):
+            case "function":
+                yield tool.function.name, tool.function.parameters
+            case "custom":
+                yield tool.custom.name, _FREE_TEXT
+            case "namespace":
+                for name, schema in _schemas(tool.namespace.tools):
+                    yield name, schema
+                    # As chat templates show it.
+                    yield f"{tool.namespace.name}.{name}", schema
             case _:
                 pass
