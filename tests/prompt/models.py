@@ -22,8 +22,8 @@ from turnwire.v1.item_pb2 import Item
 
 tokenizers: Any = importlib.import_module("tokenizers")
 
-OWN = ("chatml", "headers", "turns")
-REAL = ("qwen2_5", "qwen3", "llama3_1", "gemma3", "deepseekv3", "glm4moe", "phi3", "gptoss")
+OWN = ("chatml", "headers", "turns", "qwen_coder", "glm", "dsml")
+REAL = ("qwen2_5", "qwen3", "qwen3_5_think", "qwen3_8", "llama3_1", "gemma3", "deepseekv3", "glm4moe", "phi3", "gptoss")
 """Templates of real models, where the package `trl` is installed, which ships them."""
 
 TRAINING = [

@@ -209,9 +209,22 @@ def test_what_is_written_by_the_rules_of_a_format_is_read_as_it_was(
         assert (items[1].name, json.loads(items[1].text)) == ("f", arguments)
 
 
-def _type(value: Any) -> str:
-    names = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-    return names.get(type(value), "object")
+def _type(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
 
 
 def _written(output_format: str, arguments: dict[str, Any]) -> str:

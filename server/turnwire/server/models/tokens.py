@@ -20,12 +20,8 @@ from turnwire.server.models.opening import EngineOpenError, Opening, open_all, r
 from turnwire.server.models.specs import EngineSpec
 from turnwire.server.prompt import vocabulary
 from turnwire.server.prompt.harmony import HarmonyRenderer
-from turnwire.server.prompt.parsing import TokenTable
-from turnwire.server.prompt.parsing.dialects import DIALECTS
+from turnwire.server.prompt.parsing import TokenTable, format_of_template
 from turnwire.server.prompt.renderer import Renderer
-
-_PLAIN_TEXT: Final = "text"
-"""The output format without calls."""
 
 _TOKENIZER: Final = "tokenizer.json"
 _FILES: Final = (_TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -142,10 +138,5 @@ def _read(folder: Path) -> dict[str, bytes]:
 
 def _guess(files: Mapping[str, bytes]) -> str:
     """Returns the output format whose marks stand in a model's chat template."""
-    text = b"\n".join(data for name, data in files.items() if name != _TOKENIZER).decode(errors="replace")
-    # In a JSON file, characters beyond ASCII may be escaped.
-    written = text + "\n" + text.encode().decode("unicode_escape", errors="replace") if "\\u" in text else text
-    for name, dialect in DIALECTS.items():
-        if any(opener in written for opener in dialect.openers):
-            return name
-    return _PLAIN_TEXT
+    text = b"\n".join(data for name, data in files.items() if name != _TOKENIZER)
+    return format_of_template(text.decode(errors="replace"))

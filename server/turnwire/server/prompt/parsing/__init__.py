@@ -13,7 +13,7 @@ from turnwire.server.prompt.parsing.events import (
     ParsedText,
     ParsedTextEnd,
 )
-from turnwire.server.prompt.parsing.formats import FORMATS, UnknownFormatError, parser_for
+from turnwire.server.prompt.parsing.formats import FORMATS, UnknownFormatError, format_of_template, parser_for
 from turnwire.server.prompt.parsing.port import OutputParser
 from turnwire.server.prompt.parsing.token_table import TokenTable
 
@@ -28,5 +28,6 @@ __all__ = [
     "ParsedTextEnd",
     "TokenTable",
     "UnknownFormatError",
+    "format_of_template",
     "parser_for",
 ]

@@ -18,11 +18,27 @@ from turnwire.server.prompt.parsing.token_table import TokenTable
 
 FORMATS: Final = ("harmony", *DIALECTS)
 """The names that `parser_for` knows."""
+_PLAIN_TEXT: Final = "text"
+"""The format without calls."""
 _NO_SCHEMAS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class UnknownFormatError(ValueError):
     """There is no format of that name."""
+
+
+def format_of_template(template: str) -> str:
+    """Returns the format of the models that a chat template is made for, by the marks in it; `text` for no known one.
+
+    Args:
+        template: The template, or any text that holds it: in JSON, characters beyond ASCII may be escaped.
+    """
+    if "\\u" in template:
+        template += "\n" + template.encode().decode("unicode_escape", errors="replace")
+    for name, dialect in DIALECTS.items():
+        if any(sign in template for sign in dialect.signs or dialect.openers):
+            return name
+    return _PLAIN_TEXT
 
 
 def parser_for(
