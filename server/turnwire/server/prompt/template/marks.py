@@ -10,8 +10,8 @@ without the mark can only come from the template. The prompt is cut there, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 MARK: Final = "\ufdd0"
 """A code point that Unicode reserves for a program's own use; in a client's text it becomes U+FFFD."""
@@ -26,13 +26,13 @@ class SpecialTokens:
         """Takes the tokens, and which swallow blanks on their left and right."""
         self.ids = dict(ids)
         names = sorted(self.ids, key=len, reverse=True)
-        never = "(?!)"  # Matches nothing, as models without control tokens need it.
         self._strips = dict(strips)
-        self._plain = re.compile("|".join(map(re.escape, names)) or never)
-        self._begins = re.compile(f"(?=(?:{'|'.join(map(re.escape, names)) or never}))(?s:(.))")
+        longest = _longest_of(names)
+        self._plain = re.compile(longest)
+        self._begins = re.compile(f"(?={longest})(?s:(.))")
         self._heads = frozenset(name[:end] for name in names for end in range(1, len(name)))
         self._tails = frozenset(name[start:] for name in names for start in range(1, len(name)))
-        self._names = names
+        self._names = tuple(names)
         self._longest = max(map(len, names), default=0)
 
     def mark(self, text: str) -> str:
@@ -78,8 +78,35 @@ class SpecialTokens:
 
     def ends(self, text: str) -> bool:
         """Whether a marked text ends with a control token."""
-        return any(text.endswith(name) for name in self._names)
+        return text.endswith(self._names)
 
     def pieces(self, run: str) -> list[str]:
         """Cuts a run inside everything in it that reads like a control token."""
         return self._begins.sub(rf"\1{MARK}", run).split(MARK)
+
+
+def _longest_of(names: Iterable[str]) -> str:
+    """Returns a pattern for the longest of some names: a tree, since some models have thousands of control tokens."""
+    tree: dict[str, Any] = {}
+    for name in names:
+        node = tree
+        for letter in name:
+            node = node.setdefault(letter, {})
+        node[""] = {}
+    # Matches nothing, as models without control tokens need it.
+    return _branches(tree) if tree else "(?!)"
+
+
+def _branches(node: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    for letter, below in node.items():
+        if letter:
+            text = letter
+            # Names have long stretches in common, and nested groups have to be few.
+            while len(below) == 1 and "" not in below:
+                [(letter, below)] = below.items()
+                text += letter
+            parts.append(re.escape(text) + ("" if list(below) == [""] else _branches(below)))
+    if "" in node:
+        parts.append("")
+    return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
