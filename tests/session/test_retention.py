@@ -120,7 +120,7 @@ def test_a_tree_keeps_the_parent_of_a_failed_turn() -> None:
 
 
 def test_latest_per_lane_keeps_one_response_a_lane() -> None:
-    latest = LatestPerLane(10**9)
+    latest = LatestPerLane(10**9, set[str]().__contains__)
     latest.list(state("a1", lane="a"))
     latest.list(state("b1", lane="b"))
     latest.list(state("a2", lane="a", parent="a1"))
@@ -129,7 +129,7 @@ def test_latest_per_lane_keeps_one_response_a_lane() -> None:
 
 
 def test_latest_per_lane_unlists_a_parent_whose_own_lane_failed_but_not_for_a_fork() -> None:
-    latest = LatestPerLane(10**9)
+    latest = LatestPerLane(10**9, set[str]().__contains__)
     latest.list(state("a1", lane="a"))
     latest.turn_failed("a1", "b")
     assert latest.find("a1")
@@ -138,9 +138,14 @@ def test_latest_per_lane_unlists_a_parent_whose_own_lane_failed_but_not_for_a_fo
     assert latest.bytes == 0
 
 
-def test_latest_per_lane_is_bounded_by_bytes() -> None:
-    latest = LatestPerLane(3_000)
+def test_latest_per_lane_is_bounded_by_bytes_but_for_what_is_in_use() -> None:
+    latest = LatestPerLane(3_000, {"r0"}.__contains__)
     for number in range(10):
         latest.list(state(f"r{number}", grown(EMPTY, 1_000), lane=str(number)))
     assert latest.bytes <= 3_000
     assert latest.find("r9")
+    assert latest.find("r0")
+    latest.list(state("huge", grown(EMPTY, 10_000), lane="huge"))
+    assert latest.find("huge")
+    assert latest.find("r0")
+    assert len(latest) == 2

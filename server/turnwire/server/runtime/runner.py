@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from turnwire.server.runtime.carrier import Carrier
 from turnwire.server.runtime.clock import Timer
 from turnwire.server.runtime.services import FEATURES, Services
+from turnwire.server.sealing import Purpose
 from turnwire.server.session.context import SessionConfig
 from turnwire.server.session.effects import Close
 from turnwire.server.session.session import Session
@@ -49,7 +51,7 @@ class SessionRunner:
                 server=services.server,
                 features=FEATURES,
                 batch_window=services.batch_window,
-                retention=services.retention,
+                seal=partial(services.seals.seal, Purpose.REASONING),
             ),
             now,
         )

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.runtime.clock import Clock
+from turnwire.server.sealing import Seals
 from turnwire.server.session.effects import PassEnded, Prepare, Prepared, ResponseEnded
 from turnwire.server.session.limits import SessionLimits
-from turnwire.server.session.retention import Retention
 from turnwire.server.session.session import Session
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.transcript import Entry
@@ -134,8 +134,9 @@ class Services:
     observer: Observer = field(default_factory=Unobserved)
     ids: IdSource = field(default_factory=lambda: IdSource(os.urandom))
     tool_sets: ToolSets = field(default_factory=ToolSets)
+    seals: Seals = field(default_factory=Seals.fresh)
+    """Seals what clients keep for the server; the policy opens it with the same ones."""
     server: str = "turnwire"
     batch_window: float = 0.0
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
     """Live sessions by id, for look-ups of responses that are not stored."""
-    retention: Callable[[Callable[[str], bool]], Retention] | None = None

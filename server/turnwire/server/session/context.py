@@ -13,7 +13,8 @@ from turnwire.server.session.lanes import valid_name
 from turnwire.server.session.limits import MAX_EVENT_BYTES, MAX_NAME, SessionLimits
 from turnwire.server.session.outbox import Outbox
 from turnwire.server.session.requests import RequestMemory
-from turnwire.server.session.retention import Retention, Tree
+from turnwire.server.session.retention import Retention
+from turnwire.server.session.rules import TREE, Rules
 from turnwire.server.session.run import Run
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.v1.error_pb2 import Error
@@ -40,8 +41,8 @@ class SessionConfig:
     """Features that can be negotiated."""
     batch_window: float = 0.0
     """Default batch window in seconds."""
-    retention: Callable[[Callable[[str], bool]], Retention] | None = None
-    """Makes the retention rule from a test for ids in use; None means the tree."""
+    background: bool = False
+    """Whether no connection owns the session, so that its responses may run in the background."""
 
 
 class Context:
@@ -50,7 +51,10 @@ class Context:
     def __init__(self, config: SessionConfig, now: float) -> None:
         """Starts a session at a moment of its own clock."""
         self.config = config
+        self.rules: Rules = TREE
+        """The rules in force."""
         self.limits = config.limits
+        """The limits in force."""
         self.now = now
         self.verbosity: Verbosity.ValueType = Verbosity.VERBOSITY_DELTAS
         self.batch_window = config.batch_window
@@ -71,11 +75,7 @@ class Context:
         """How many of them stay open for appends."""
         self.uses: Counter[str] = Counter()
         """Ids that must stay addressable: parents of what runs or waits, and what is held."""
-        if config.retention is None:
-            limits = config.limits
-            self.retention: Retention = Tree(limits.max_responses, limits.max_state_bytes, self.in_use)
-        else:
-            self.retention = config.retention(self.in_use)
+        self.retention: Retention = self.rules.retention(self.limits, self.in_use)
         self.ended: OrderedDict[str, ResponseDone] = OrderedDict()
         """Outcomes of responses that ended lately, for late cancels and appends."""
         self.ended_requests: OrderedDict[str, str] = OrderedDict()
@@ -84,6 +84,8 @@ class Context:
         self.pass_ids = count(1)
         self.closing = False
         """Whether new requests are refused."""
+        self.leaving = ""
+        """Why the server wants the client to go; empty where it does not."""
         self.request_bytes = 0
         """Bytes of creates whose requests are still kept, because they wait or are being checked."""
         self.last_ended = now
@@ -92,6 +94,12 @@ class Context:
         """Whether the client can say nothing more: what stops at tool calls then completes instead of waiting."""
         self.go_away: Callable[[str], None] = lambda reason: None
         """Announces the end of the session for a reason of its own."""
+
+    def follow(self, rules: Rules) -> None:
+        """Puts rules in force; before anything was asked."""
+        self.rules = rules
+        self.limits = rules.limits(self.config.limits)
+        self.retention = rules.retention(self.limits, self.in_use)
 
     @property
     def wall(self) -> float:
@@ -105,6 +113,12 @@ class Context:
     def in_use(self, response_id: str) -> bool:
         """Whether an id must stay addressable."""
         return self.uses[response_id] > 0 or response_id in self.by_id
+
+    def turn_failed(self, parent_id: str, lane: str) -> None:
+        """Hears that a continuation failed; empty where there was nothing to continue."""
+        # A response at work, which can only be a held one, goes on: what failed has taken nothing from it.
+        if parent_id and parent_id not in self.by_id:
+            self.retention.turn_failed(parent_id, lane)
 
     def release(self, response_id: str) -> None:
         """Ends one use of an id."""

@@ -50,6 +50,7 @@ class Creates:
         context = self._context
         create = request.create
         lane = request.lane
+        context.rules.check_lane(request)
         self._lanes.check(lane)
         check_reset(create)
         held = self._lanes.current(lane)
@@ -82,11 +83,17 @@ class Creates:
         if admitted is not None:
             self._begin([admitted])
 
+    def turned_away(self, request: ConnectRequest, error: Error) -> None:
+        """Hears that a create was refused before it stood in its lane; that counts as its turn if the lane was free."""
+        # One that was only too early may come again and find its parent.
+        if error.code != "too_many_requests" and not self._lanes.busy(request.lane):
+            self._context.turn_failed(request.create.previous_response_id, request.lane)
+
     def _check_shape(self, create: ResponseCreate, *, continues: bool) -> None:
         if create.verbosity not in Verbosity.values():
             message = f"Invalid value for 'verbosity': {create.verbosity}."
             raise reject("invalid_value", message, param="verbosity")
-        if create.background:
+        if create.background and not self._context.config.background:
             message = "'background' is not supported on a session: its responses end with it."
             raise reject("unsupported_parameter", message, param="background")
         limit = self._context.limits.max_held
@@ -111,7 +118,7 @@ class Creates:
             f"The lane is held by response '{current.id}'. Append its tool outputs, cancel it, or continue from it with"
             " previous_response_id."
         )
-        return reject("lane_held", message, param="lane", response_id=current.id)
+        return reject("lane_held", message, param=self._context.rules.lane_param, response_id=current.id)
 
     def _total(self, create: ResponseCreate) -> float:
         # It counts from acceptance, so it stands before the request was checked.
@@ -172,7 +179,7 @@ class Creates:
         run = self._context.runs.get(handle)
         if run is None or run.phase is not Phase.PREPARING:
             return
-        if parent is None:
+        if parent is None or not parent.continuable:
             response_id = run.previous_response_id
             message = f"Previous response with id '{response_id}' not found."
             error = make_error(
@@ -260,8 +267,7 @@ class Creates:
     def _refuse(self, run: Run, error: Error) -> None:
         run.move(Fact.REFUSED, Phase.ENDED)
         run.clear_deadlines()
-        if run.previous_response_id:
-            self._context.retention.turn_failed(run.previous_response_id, run.lane)
+        self._context.turn_failed(run.previous_response_id, run.lane)
         self._context.rejected(run.request_id, run.lane, error)
         self._ended(run)
 

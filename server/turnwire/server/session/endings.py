@@ -116,32 +116,45 @@ class Endings:
         """Lists the state that a response stands for now."""
         context = self._context
         completed = reason == DoneReason.DONE_REASON_COMPLETED
+        state = self.state(run, _STATUS[reason], context.wall if completed else None, incomplete=incomplete)
+        context.retention.list(state)
+        self._persist(state, run.settings)
+        return state
+
+    def state(
+        self,
+        run: Run,
+        status: ResponseStatus.ValueType,
+        completed_at: float | None = None,
+        *,
+        incomplete: IncompleteDetails | None = None,
+    ) -> State:
+        """Returns what a response is at this moment; costs nothing of its history."""
+        context = self._context
         transcript = run.transcript
         if run.steers:
             transcript = transcript.extend(run.steers, transcript.open_calls)
-        state = State(
+        return State(
             id=run.id,
             principal=context.config.principal,
             lane=run.lane,
             parent_id=run.previous_response_id,
             model=run.model,
             created_at=run.created_at,
-            completed_at=context.wall if completed else None,
-            status=_STATUS[reason],
+            completed_at=completed_at,
+            status=status,
             settings=run.settings_data,
             tools=run.tools,
             transcript=transcript,
             input=run.input,
             before=run.before,
-            usage=run.tally.to_proto(),
+            usage=run.tally.to_proto() if run.tally.input or run.tally.output else None,
             context_tokens=run.context_tokens,
             incomplete=incomplete,
             listings=run.listings,
             approvals=run.approvals,
+            unfinished=tuple(run.pass_entries),
         )
-        context.retention.list(state)
-        self._persist(state, run.settings)
-        return state
 
     def _persist(self, state: State, settings: ResponseCreate) -> None:
         if settings.store or not settings.HasField("store"):
@@ -182,8 +195,10 @@ class Endings:
         good = reason in (DoneReason.DONE_REASON_COMPLETED, DoneReason.DONE_REASON_INCOMPLETE)
         if good:
             self.commit(run, reason, incomplete)
-        elif run.previous_response_id:
-            context.retention.turn_failed(run.previous_response_id, run.lane)
+        elif reason == DoneReason.DONE_REASON_FAILED:
+            # A cancelled one is no failure: who changed his mind may go on from where he was.
+            context.turn_failed(run.previous_response_id, run.lane)
+        announced = run.created_sent
         self.created(run)
         done = self._done(run, reason)
         if run.clocks.paused is not None:
@@ -193,7 +208,11 @@ class Endings:
         if checkpoint is not None:
             done.awaiting_call_ids.extend(key.id for key in run.in_order(checkpoint.transcript.open_calls))
             if not good:
-                self._mark(checkpoint, reason, error)
+                self._mark(run, checkpoint, reason, error)
+        elif announced and not good:
+            # To be retrieved only. One that had not begun has no settings, so nobody knows whether it may be stored.
+            ended = self._marked(run, self.state(run, _STATUS[reason]), reason, error)
+            self._persist(replace(ended, continuable=False), run.settings)
         done.void_call_ids.extend(void or ())
         if error is not None:
             done.error.CopyFrom(error)
@@ -221,12 +240,15 @@ class Endings:
         )
         self.on_end(run)
 
-    def _mark(self, checkpoint: State, reason: DoneReason.ValueType, error: Error | None) -> None:
+    def _mark(self, run: Run, checkpoint: State, reason: DoneReason.ValueType, error: Error | None) -> None:
         """Writes into the last checkpoint how its response ended, for whoever retrieves it."""
-        why = None if error is None else ResponseError(code=error.code, message=error.message)
-        state = replace(checkpoint, status=_STATUS[reason], error=why)
+        state = self._marked(run, checkpoint, reason, error)
         self._context.retention.list(state)
-        self._persist(state, state.parsed_settings())
+        self._persist(state, run.settings)
+
+    def _marked(self, run: Run, state: State, reason: DoneReason.ValueType, error: Error | None) -> State:
+        why = None if error is None else ResponseError(code=error.code, message=error.message)
+        return replace(state, status=_STATUS[reason], error=why, unfinished=run.lost)
 
     def _remember_request(self, run: Run) -> None:
         """Keeps what answers a repeat of the create; not the run, which holds the whole conversation."""

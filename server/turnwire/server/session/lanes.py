@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from turnwire.server.session.limits import LANE_NAME, SessionLimits
+from turnwire.server.session.rules import TREE, Rules
 from turnwire.server.session.run import Run
 from turnwire.server.session.states import Phase
 from turnwire.v1.errors import reject
@@ -33,12 +34,18 @@ class Lanes:
     def __init__(self, limits: SessionLimits) -> None:
         """Starts with no lane in use."""
         self._limits = limits
+        self._rules = TREE
         self._lanes: dict[str, _Lane] = {}
         self._names: set[str] = set()
         self._starved: OrderedDict[str, None] = OrderedDict()
         """Free lanes with requests for which the session has no room, longest waiting first."""
         self.in_flight = 0
         self.queued = 0
+
+    def follow(self, rules: Rules, limits: SessionLimits) -> None:
+        """Puts rules and limits in force."""
+        self._rules = rules
+        self._limits = limits
 
     @property
     def named(self) -> int:
@@ -49,23 +56,18 @@ class Lanes:
         """Checks a lane's name, and that there may be another lane if it is a new one.
 
         Raises:
-            RequestError: `invalid_stream_id` or `lane_limit_reached`.
+            RequestError: `invalid_stream_id`, `lane_limit_reached` or `websocket_stream_limit_reached`.
         """
         if not name or name in self._names:
             return
         if not valid_name(name):
-            message = (
-                "The lane must be a non-empty string with at most 256 characters and may only contain letters, numbers,"
-                " underscores, hyphens, and periods."
-            )
-            raise reject("invalid_stream_id", message, param="lane")
+            raise self._rules.invalid_lane()
         if len(self._names) >= self._limits.max_lanes:
-            limit = self._limits.max_lanes
-            message = (
-                f"This session has reached its maximum number of distinct lanes ({limit}). Reuse an existing lane or"
-                " open another session."
-            )
-            raise reject("lane_limit_reached", message, param="lane", limit=str(limit))
+            raise self._rules.too_many_lanes(self._limits.max_lanes)
+
+    def busy(self, name: str) -> bool:
+        """Whether something is at work or waits in a lane."""
+        return name in self._lanes
 
     def current(self, name: str) -> Run | None:
         """Returns the response at work in a lane."""

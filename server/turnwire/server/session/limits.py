@@ -28,6 +28,11 @@ EVENT_RANGE: Final = (4 * 1024, 64 * MIB)
 
 LANE_NAME: Final = r"[A-Za-z0-9_.-]{1,256}"
 REQUEST_ID: Final = r"[\x21-\x7e]{1,128}"
+WEBSOCKET_IN_FLIGHT: Final = 16
+WEBSOCKET_LANES: Final = 32
+WEBSOCKET_MAX_AGE: Final = 3600.0
+"""What the public API's WebSocket mode allows a connection: responses at work, named lanes, seconds of life."""
+
 MAX_NAME: Final = 128
 """Characters of a request id or response id that a client may name."""
 

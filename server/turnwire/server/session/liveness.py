@@ -5,6 +5,7 @@ from __future__ import annotations
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Close
 from turnwire.server.session.lanes import Lanes
+from turnwire.server.session.rules import MAX_AGE
 from turnwire.v1.server_event_pb2 import ServerEvent
 from turnwire.v1.session_pb2 import SessionProgress
 
@@ -21,9 +22,15 @@ class Liveness:
         self._waiting_since: float | None = None
         limits = context.limits
         context.deadlines.at(context.now + limits.heartbeat, self._beat)
-        context.deadlines.at(context.now + limits.max_age, self._too_old)
+        self._began = context.now
+        self._age = context.deadlines.at(self._began + limits.max_age, self._too_old)
         context.deadlines.at(context.now + limits.stall_timeout / 2, self._check_stall)
         context.deadlines.at(context.now + limits.idle_timeout, self._check_idle)
+
+    def follow(self) -> None:
+        """Goes by limits that have come into force."""
+        self._age.cancel()
+        self._age = self._context.deadlines.at(self._began + self._context.limits.max_age, self._too_old)
 
     def heard(self) -> None:
         """Notes a message of the client."""
@@ -63,9 +70,10 @@ class Liveness:
         context = self._context
         due = max(self._heard, context.last_ended) + context.limits.idle_timeout
         if context.now >= due and not context.runs:
-            context.go_away("idle")
+            # Both may be due at the same moment, and age is what a client can foresee.
+            context.go_away(MAX_AGE if context.now >= self._age.when else "idle")
             return
         context.deadlines.at(max(due, context.now + context.limits.idle_timeout / 10), self._check_idle)
 
     def _too_old(self) -> None:
-        self._context.go_away("max_age")
+        self._context.go_away(MAX_AGE)

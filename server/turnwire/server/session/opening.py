@@ -14,6 +14,7 @@ from turnwire.server.session.limits import (
     duration,
     seconds,
 )
+from turnwire.server.session.rules import find_rules
 from turnwire.v1.errors import reject
 from turnwire.v1.response_pb2 import Verbosity
 from turnwire.v1.server_event_pb2 import ServerEvent
@@ -39,6 +40,7 @@ def open_session(context: Context, wish: SessionOpen) -> None:
     if wish.verbosity not in Verbosity.values():
         message = f"Invalid value for 'open.verbosity': {wish.verbosity}."
         raise reject("invalid_value", message, param="open.verbosity")
+    rules = find_rules(wish.rules)
     context.verbosity = wish.verbosity or context.verbosity
     context.batch_window = window
     context.outbox.merge = window > 0
@@ -46,6 +48,7 @@ def open_session(context: Context, wish: SessionOpen) -> None:
     context.response_credit = response_credit
     context.max_event_bytes = max_event
     context.outbox.set_session_credit(session_credit)
+    context.follow(rules)
     context.features = tuple(name for name in context.config.features if name in wish.features)
     answer = SessionOpened()
     if wish.resume_token:
@@ -66,6 +69,7 @@ def opened(context: Context, answer: SessionOpened) -> SessionOpened:
     answer.max_event_bytes = context.max_event_bytes
     answer.limits.CopyFrom(context.limits.to_proto())
     answer.server = context.config.server
+    answer.rules = context.rules.name
     return answer
 
 

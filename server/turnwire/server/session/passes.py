@@ -317,7 +317,7 @@ class Passes:
         self._endings.end(run, reason, error=error, void=void)
 
     def _drop(self, run: Run) -> list[CallKey]:
-        """Frees the engine and the tools of the current pass and forgets what it brought.
+        """Frees the engine and the tools of the current pass; what it brought is no part of the transcript.
 
         Returns:
             The calls whose outputs will not be taken any more.
@@ -329,9 +329,7 @@ class Passes:
         self._end_stall(run)
         self._hosting.drop(run)
         void = run.awaiting()
-        lost = len(run.pass_entries)
-        if lost:
-            del run.output[len(run.output) - lost :]
+        run.lost = tuple(run.pass_entries)
         run.pass_entries.clear()
         run.early.clear()
         run.early_approvals = ()

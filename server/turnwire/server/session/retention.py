@@ -131,12 +131,14 @@ class LatestPerLane:
     """Keeps the most recent response of each lane: the public API's rule for WebSocket connections.
 
     A continuation that fails in its parent's own lane unlists the parent, so that a blind retry is told to resend; a
-    fork into another lane that fails leaves it in place.
+    fork into another lane that fails leaves it in place. Over the limit on bytes, the lane goes first that brought
+    nothing for the longest time and whose response nobody uses.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        """Takes the limit on bytes; the number of lanes bounds the rest."""
+    def __init__(self, max_bytes: int, in_use: Callable[[str], bool]) -> None:
+        """Takes the limit on bytes, the number of lanes bounds the rest, and a test for ids that must stay."""
         self._max_bytes = max_bytes
+        self._in_use = in_use
         self._lanes: OrderedDict[str, State] = OrderedDict()
         self._ids: dict[str, str] = {}
         self._shared = SharedBytes()
@@ -161,8 +163,12 @@ class LatestPerLane:
         self._drop(state.lane)
         self._lanes[state.lane] = state
         self._ids[state.id] = state.lane
-        while self._shared.total > self._max_bytes and len(self._lanes) > 1:
-            self._drop(next(iter(self._lanes)))
+        while self._shared.total > self._max_bytes:
+            idle = (lane for lane, kept in self._lanes.items() if kept is not state and not self._in_use(kept.id))
+            victim = next(idle, None)
+            if victim is None:
+                return
+            self._drop(victim)
 
     def turn_failed(self, parent_id: str, lane: str) -> None:
         """Unlists the parent if it is the latest of the lane in which its continuation failed."""

@@ -161,6 +161,8 @@ class Run:
     """What the current pass has finished."""
     pass_calls: list[CallKey] = field(default_factory=list[CallKey])
     """Client calls that the current pass has finished, in order."""
+    lost: tuple[Entry, ...] = ()
+    """What a pass had finished that then failed or was cancelled."""
     early: list[Entry] = field(default_factory=list[Entry])
     """Accepted while the current pass ran; they follow its items."""
     answered: set[CallKey] = field(default_factory=set[CallKey])

@@ -31,7 +31,7 @@ from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
-from turnwire.v1.errors import RequestError, make_error, reject
+from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
@@ -90,13 +90,15 @@ class Session:
             # An event that is not remembered must not settle a request that has the same id.
             answer = context.rejected if kind in _REMEMBERED else context.refuse
             answer(request.request_id, request.lane, refusal.error, about(kind, request))
+            if kind == "create":
+                self._creates.turned_away(request, refusal.error)
 
     def _dispatch(self, kind: str | None, request: ConnectRequest, size: int) -> None:
         context = self._context
         match kind:
             case "create":
                 if context.closing:
-                    raise reject("session_closing", "The session takes no new requests. Open another one.")
+                    raise context.rules.closing(context.leaving, context.limits)
                 self._creates.receive(request, size or request.ByteSize())
             case "append":
                 run = self._at_work(request.append.response_id, "response_id")
@@ -121,6 +123,8 @@ class Session:
                         "session_already_open", "SessionOpen is valid as the first message only.", param="open"
                     )
                 open_session(context, request.open)
+                self._lanes.follow(context.rules, context.limits)
+                self._liveness.follow()
             case "close":
                 self._close(drain=request.close.drain)
             case _:
@@ -258,18 +262,18 @@ class Session:
         """Announces that the session ends when its responses have, at the latest after `grace` seconds."""
         context = self._context
         context.now = now
-        if self._close_when_idle:
+        if self._close_when_idle or context.leaving:
             return
         context.closing = True
+        context.leaving = reason
         self._close_when_idle = True
         event = SessionGoAway(reason=reason, grace=duration(grace), retry_after=duration(retry_after))
         context.outbox.answer(ServerEvent(go_away=event))
-        message = "The server ended the session before the response did. Continue on another connection."
 
         def give_up() -> None:
             for run in sorted(context.runs.values(), key=lambda run: -run.handle):
                 if run.handle in context.runs:
-                    error = make_error("server_shutting_down", message)
+                    error = context.rules.cut_off(reason, context.limits)
                     self._passes.stop(run, Fact.TIMED_OUT, DoneReason.DONE_REASON_FAILED, error)
             self._check_idle()
 

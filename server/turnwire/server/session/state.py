@@ -49,8 +49,8 @@ class State:
     """What the request brought."""
     before: Transcript
     """The transcript after the request's input: what follows it is the output."""
-    usage: Usage
-    """Over all passes."""
+    usage: Usage | None
+    """Over all passes; None while nothing was counted."""
     context_tokens: int
     """Tokens that the next prompt starts with."""
     error: ResponseError | None = None
@@ -59,6 +59,11 @@ class State:
     """Tools of MCP servers as they stand in the chain, by label."""
     approvals: tuple[Approval, ...] = ()
     """The user's answers that were not acted upon yet."""
+    unfinished: tuple[Entry, ...] = ()
+    """Finished items of a pass that runs, or that failed or was cancelled: shown to whoever retrieves the response, no
+    part of what can be continued from."""
+    continuable: bool = True
+    """Whether it can be continued from. A response that failed or was cancelled before its first pause cannot."""
 
     @property
     def output(self) -> list[Entry]:
@@ -80,7 +85,7 @@ class State:
             self.model,
             self.parsed_settings(),
             self.tools,
-            self.output,
+            [*self.output, *self.unfinished],
             self.usage,
             completed_at=self.completed_at,
             error=self.error,
