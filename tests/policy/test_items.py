@@ -49,7 +49,12 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"message": {"role": USER}}, MISSING, "input[1].content"),
     ({"message": {"role": USER, "content": {}}}, MISSING, "input[1].content"),
     (said(status=99), VALUE, "input[1].status"),
-    (said(id="i" * 65), LONG, "input[1].id"),
+    (said(id="msg_" + "i" * 61), LONG, "input[1].id"),
+    (said(id="at_1"), VALUE, "input[1].id"),
+    ({"reasoning": {"id": "msg_1"}}, VALUE, "input[1].id"),
+    ({"reasoning": {"encrypted_content": "x" * 20_971_521}}, LONG, "input[1].encrypted_content"),
+    (call(id="call_1"), VALUE, "input[1].id"),
+    ({"custom_tool_call": {"id": "fc_1", "call_id": "c1", "name": "p"}}, VALUE, "input[1].id"),
     (said(extra_json="{"), "invalid_json", "input[1].extra_json"),
     (said(text=TOO_LONG), LONG, "input[1].content"),
     (parts(USER, {"input_text": {"text": TOO_LONG}}), LONG, "input[1].content[0].text"),
@@ -105,6 +110,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_search_output": {"execution": "server", "tools": ["7"]}}, "invalid_type", "input[1].tools[0]"),
     ({"item_reference": {}}, MISSING, "input[1].id"),
     ({"item_reference": {"id": "rs_1"}}, "item_not_found", "input[1]"),
+    # Opaque in protobuf, yet of a type that is read: checked as what it is.
+    (opaque("function_call", '{"type":"function_call","call_id":"c1"}'), MISSING, "input[1].name"),
+    (opaque("message", '{"type":"message","role":"user","content":7}'), "invalid_type", "input[1].content"),
+    (opaque("reasoning", "{"), "invalid_json", "input[1]"),
     ({"compaction": {}}, MISSING, "input[1].encrypted_content"),
     ({"compaction_trigger": {}}, "unsupported_parameter", "input[1]"),
     ({"mcp_call": {"name": "a"}}, MISSING, "input[1].server_label"),
@@ -133,6 +142,11 @@ def test_a_part_of_the_wrong_side_is_named_in_the_public_words(refuse: Any) -> N
     assert error.message == "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'."
 
 
+def test_an_id_of_another_kind_is_refused_in_the_public_words(refuse: Any) -> None:
+    error = refuse(items=[said(id="x")])
+    assert error.message == "Invalid 'input[0].id': 'x'. Expected an ID that begins with 'msg'."
+
+
 def test_too_many_items_are_refused(refuse: Any, prepare: Any) -> None:
     prepare(items=[said()] * 50)
     error = refuse(items=[said()] * 51)
@@ -145,8 +159,13 @@ REPLAYED: list[list[Any]] = [
     [parts(ASSISTANT), parts(ASSISTANT, {"output_text": {"text": "a"}}, {"refusal": {"refusal": "no"}})],
     [parts(USER, {"input_image": {"image_url": "data:,"}}, {"input_file": {"file_id": "f"}})],
     [parts(USER, opaque("input_audio")), opaque("program"), {"reasoning": {"encrypted_content": "abc"}}],
-    # Ids of the client's own making, and prefixes of other kinds.
-    [said(id="at_1"), call(id="msg_1"), output(id="fco_1")],
+    # Ids of the client's own making.
+    [said(id="msg_mine"), call(id="fc_mine"), output(id="at_1"), {"reasoning": {"id": "rs_mine"}}, said(id="")],
+    [
+        {"custom_tool_call": {"id": "ctc_1", "call_id": "c", "name": "p"}},
+        {"custom_tool_call_output": {"id": "anything", "call_id": "c", "output": {"text": "ok"}}},
+        opaque("additional_tools"),
+    ],
     # The order of call and output does not matter, as in the public API.
     [output(), call()],
     [call("a"), call("b"), output("b"), output("a")],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from turnwire.server.session.assembler import Assembler
 from turnwire.server.session.chunks import CallDelta, CallEnd, CallKind, CallStart, Channel, Chunk, TextChunk
 from turnwire.server.session.outbox import Outbox, Queue
-from turnwire.v1.item_pb2 import Item
+from turnwire.v1.item_pb2 import Item, Reasoning
 from turnwire.v1.response_pb2 import Verbosity
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
@@ -32,6 +32,9 @@ class Recorder:
     def new_call_id(self, wished: str) -> str:
         self.numbers += 1
         return wished or f"call_{self.numbers}"
+
+    def seal(self, reasoning: Reasoning) -> str | None:
+        return None
 
     def item_done(self, item: Item, data: bytes, tokens: int) -> None:
         assert Item.FromString(data) == item

@@ -15,6 +15,7 @@ from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.runtime.clock import Clock, LoopClock, Timer
 from turnwire.server.runtime.services import Observer, Services, Unobserved
+from turnwire.server.sealing import Seals
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.tools.port import HostedTools, NoHostedTools
@@ -82,15 +83,21 @@ def make_services(
     clock: Clock | None = None,
     observer: Observer | None = None,
     batch_window: float = 0.0,
+    seals: Seals | None = None,
 ) -> Services:
     """Builds what sessions share, around the given engines; needs a running event loop unless a clock is given."""
     limits = limits or SessionLimits()
     registry = EngineRegistry(engines)
     tools = tools or NoHostedTools()
+    store = MemoryStore()
+    seals = seals or Seals.fresh()
     return Services(
         engines=registry,
-        policy=Preparer(registry.resolve, limits, count=fixed_size, hosted=tools),
-        store=MemoryStore(),
+        policy=Preparer(
+            registry.resolve, limits, count=fixed_size, hosted=tools, seals=seals, find_items=store.find_items
+        ),
+        store=store,
+        seals=seals,
         tools=tools,
         clock=clock or LoopClock(),
         count_tokens=fixed_size,

@@ -1,8 +1,8 @@
 """Checks of items: each kind's required keys, lengths and vocabularies, and what may be appended.
 
 Above: `prepare`. Below: content checks and refusals. Pairing of calls and outputs is the session core's business. Ids
-are not held against prefixes: clients send ids of their own making. A call's arguments are text and may be anything,
-since a client must be able to replay what a model wrote.
+may be of the client's own making; of the kinds that the public API is strict about, they must begin as its own do. A
+call's arguments are text and may be anything, since a client must be able to replay what a model wrote.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from turnwire.v1.item_pb2 import (
     CustomToolCallOutput,
     FunctionCallOutput,
     Item,
-    ItemReference,
     ItemStatus,
     LocalShellCall,
     LocalShellCallOutput,
@@ -54,7 +53,7 @@ from turnwire.v1.item_pb2 import (
 
 _MAX_ID: Final = 64
 _MAX_NAME: Final = 128
-_MAX_COMPACTION: Final = 20_971_520
+_MAX_SEALED: Final = 20_971_520
 _EXECUTIONS: Final = ("server", "client")
 _OUTCOMES: Final = ("completed", "failed")
 _APPENDABLE_ROLES: Final = (Role.ROLE_USER, Role.ROLE_DEVELOPER)
@@ -68,6 +67,8 @@ class _Rule:
     """Keys that may not be empty."""
     limits: tuple[tuple[str, int], ...] = (("id", _MAX_ID),)
     """Most characters by key."""
+    prefix: str = ""
+    """How an id begins that is given at all; empty means in any way."""
     objects: tuple[str, ...] = ()
     """Keys whose JSON text, or each of their texts, must be an object."""
     check: Callable[[Any, str], None] | None = None
@@ -116,6 +117,9 @@ def _check_item(item: Item, index: int) -> None:
     for key, limit in rule.limits:
         if len(value := getattr(member, key)) > limit:
             raise too_long(f"{path}.{key}", limit, len(value))
+    if rule.prefix and member.id and not member.id.startswith(rule.prefix):
+        message = f"Invalid '{path}.id': '{shown(member.id)}'. Expected an ID that begins with '{rule.prefix}'."
+        raise reject("invalid_value", message, param=f"{path}.id", value=shown(member.id), prefix=rule.prefix)
     for key in rule.objects:
         _check_objects(getattr(member, key), f"{path}.{key}")
     if rule.check is not None:
@@ -140,6 +144,7 @@ def _message(message: Message, path: str) -> None:
 
 
 def _reasoning(reasoning: Reasoning, path: str) -> None:
+    _check_sealed(reasoning.encrypted_content, path)
     check_parts(reasoning.summary, SUMMARY_PARTS, f"{path}.summary")
     check_parts(reasoning.content, REASONING_PARTS, f"{path}.content")
 
@@ -175,19 +180,18 @@ def _tool_search(item: ToolSearchCall | ToolSearchOutput, path: str) -> None:
         raise missing(f"{path}.call_id")
 
 
-def _reference(reference: ItemReference, path: str) -> None:
-    message = f"Item with id '{shown(reference.id)}' not found."
-    raise reject("item_not_found", message, param=path, item_id=shown(reference.id))
+def _check_sealed(text: str, path: str) -> None:
+    if len(text) > _MAX_SEALED:
+        raise too_long(f"{path}.encrypted_content", _MAX_SEALED, len(text))
 
 
 def _compaction(compaction: Compaction, path: str) -> None:
-    if len(compaction.encrypted_content) > _MAX_COMPACTION:
-        raise too_long(f"{path}.encrypted_content", _MAX_COMPACTION, len(compaction.encrypted_content))
+    _check_sealed(compaction.encrypted_content, path)
 
 
 def _trigger(trigger: CompactionTrigger, path: str) -> None:
     del trigger
-    raise unsupported(path, "asks for a compaction, which this server does not do")
+    raise unsupported(path, "asks for a compaction, which this server does at CompactResponse only")
 
 
 _IDS: Final = (("id", _MAX_ID), ("call_id", _MAX_ID))
@@ -195,25 +199,25 @@ _CALL: Final = (*_IDS, ("name", _MAX_NAME), ("namespace", _MAX_NAME))
 _HOSTED: Final = (("id", _MAX_ID), ("name", _MAX_NAME), ("server_label", _MAX_NAME))
 
 _RULES: Final[dict[str, _Rule]] = {
-    "message": _Rule(check=_message),
-    "reasoning": _Rule(check=_reasoning),
-    "function_call": _Rule(("call_id", "name"), _CALL),
+    "message": _Rule(prefix="msg", check=_message),
+    "reasoning": _Rule(prefix="rs", check=_reasoning),
+    "function_call": _Rule(("call_id", "name"), _CALL, "fc"),
     "function_call_output": _Rule(("call_id",), _IDS, check=_output),
-    "custom_tool_call": _Rule(("call_id", "name"), _CALL),
+    "custom_tool_call": _Rule(("call_id", "name"), _CALL, "ctc"),
     "custom_tool_call_output": _Rule(("call_id",), _IDS, check=_output),
-    "local_shell_call": _Rule(("action",), _IDS, ("action",), _local_shell_call),
+    "local_shell_call": _Rule(("action",), _IDS, objects=("action",), check=_local_shell_call),
     "local_shell_call_output": _Rule((), _IDS, check=_local_shell_output),
-    "shell_call": _Rule(("call_id", "action"), _IDS, ("action",)),
-    "shell_call_output": _Rule(("call_id",), _IDS, ("output",)),
-    "apply_patch_call": _Rule(("call_id", "operation"), _IDS, ("operation",)),
+    "shell_call": _Rule(("call_id", "action"), _IDS, objects=("action",)),
+    "shell_call_output": _Rule(("call_id",), _IDS, objects=("output",)),
+    "apply_patch_call": _Rule(("call_id", "operation"), _IDS, objects=("operation",)),
     "apply_patch_call_output": _Rule(("call_id",), _IDS, check=_patch_output),
     "tool_search_call": _Rule((), _IDS, check=_tool_search),
-    "tool_search_output": _Rule((), _IDS, ("tools",), _tool_search),
-    "item_reference": _Rule(("id",), (), check=_reference),
+    "tool_search_output": _Rule((), _IDS, objects=("tools",), check=_tool_search),
+    "item_reference": _Rule(("id",)),
     "compaction": _Rule(("encrypted_content",), check=_compaction),
     "compaction_trigger": _Rule((), (), check=_trigger),
     "mcp_call": _Rule(("server_label", "name"), _HOSTED),
-    "mcp_list_tools": _Rule(("server_label",), (("id", _MAX_ID), ("server_label", _MAX_NAME)), ("tools",)),
+    "mcp_list_tools": _Rule(("server_label",), (("id", _MAX_ID), ("server_label", _MAX_NAME)), objects=("tools",)),
     "mcp_approval_request": _Rule(("id", "server_label", "name"), _HOSTED),
     "mcp_approval_response": _Rule(("approval_request_id",), (("id", _MAX_ID), ("approval_request_id", _MAX_ID))),
     "web_search_call": _Rule(objects=("action",)),

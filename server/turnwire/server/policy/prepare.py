@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from turnwire.server.engine.profile import PLAIN, ModelProfile
+from turnwire.server.policy import json_text
 from turnwire.server.policy.choice_checks import check_choice
 from turnwire.server.policy.item_checks import check_appended, check_items
 from turnwire.server.policy.model_checks import check_model
 from turnwire.server.policy.refusals import missing, shown
+from turnwire.server.policy.replays import FindItems, Notices, Replays, Unnoticed, note_opaque
 from turnwire.server.policy.schemas import Schemas
 from turnwire.server.policy.settings_checks import check_settings
 from turnwire.server.policy.tool_checks import HostedCatalogue, NothingHosted, ToolChecks
+from turnwire.server.sealing import Seals
 from turnwire.server.session.calls import pair, require_answered
 from turnwire.server.session.effects import Prepare, Prepared
 from turnwire.server.session.hosted import approvals, listings
@@ -53,6 +56,9 @@ class Preparer:
         count: Callable[[str], int],
         hosted: HostedCatalogue | None = None,
         profile: Callable[[str], ModelProfile] = lambda _: PLAIN,
+        seals: Seals | None = None,
+        find_items: FindItems = lambda principal, ids: {},
+        notices: Notices | None = None,
     ) -> None:
         """Takes what it depends on.
 
@@ -62,13 +68,18 @@ class Preparer:
             count: Counts the tokens of a text.
             hosted: Says which declared tools the server runs; None where it runs none.
             profile: Returns the profile of a resolved model; by default all take everything.
+            seals: Opens what was sealed; None opens nothing.
+            find_items: Finds items that are referred to and not of the chain; by default there are none.
+            notices: Hears what is carried without being read.
         """
+        self._notices = notices or Unnoticed()
+        self._replays = Replays(seals or Seals.fresh(), find_items, self._notices)
         self._profile = profile
         self._models = models
         self._limits = limits
         self._count = count
         self._schemas = Schemas()
-        self._tools = ToolChecks(limits.max_tools, hosted or NothingHosted(), self._schemas)
+        self._tools = ToolChecks(limits.max_tools, hosted or NothingHosted(), self._schemas, self._notices)
 
     def prepare(self, request: Prepare) -> Prepared:
         """Checks a create and makes its items ready.
@@ -82,19 +93,23 @@ class Preparer:
         model = self._resolve(request.settings.model)
         self._tools.check(request.tools)
         check_choice(request.settings, request.tools)
-        check_items(request.items, self._limits.max_items)
+        items = self._replays.typed(request.items)
+        check_items(items, self._limits.max_items)
+        items = self._replays.resolved(items, request.principal, request.history)
         tools = bool(request.tools.data)
-        check_model(request.settings, request.items, tools=tools, profile=self._profile(model))
-        open_calls = pair(request.open_calls, request.items)
+        check_model(request.settings, items, tools=tools, profile=self._profile(model))
+        open_calls = pair(request.open_calls, items)
         require_answered(open_calls)
-        entries = self._entries(request.items, Origin.INPUT)
+        self._note(request)
+        read = [self._replays.opened(item, request.principal) for item in items]
+        entries = self._entries(request.items, read, Origin.INPUT)
         return Prepared(
             model,
             entries,
             open_calls,
-            count_turns(request.items),
-            listings(request.items, entries),
-            approvals(request.items),
+            count_turns(items),
+            listings(items, entries),
+            approvals(items),
         )
 
     def prepare_append(self, items: Sequence[Item]) -> tuple[Entry, ...]:
@@ -104,7 +119,15 @@ class Preparer:
             turnwire.v1.errors.RequestError: An item cannot be taken.
         """
         check_appended(items, self._limits.max_items)
-        return self._entries(items, Origin.APPEND)
+        note_opaque(items, self._notices)
+        return self._entries(items, items, Origin.APPEND)
+
+    def _note(self, request: Prepare) -> None:
+        """Counts what is carried without being read."""
+        note_opaque(request.items, self._notices)
+        if request.settings.extra_json:
+            for key in json_text.members(request.settings.extra_json) or ():
+                self._notices.opaque("field", key)
 
     def _resolve(self, name: str) -> str:
         if not name:
@@ -115,7 +138,14 @@ class Preparer:
             message = f"The requested model '{shown(name)}' does not exist."
             raise reject("model_not_found", message, param="model", model=shown(name)) from None
 
-    def _entries(self, items: Sequence[Item], origin: Origin) -> tuple[Entry, ...]:
+    def _entries(self, items: Sequence[Item], read: Sequence[Item], origin: Origin) -> tuple[Entry, ...]:
+        """Makes the entries of items, with the items that prompts read: the same ones, or others in their places."""
         return tuple(
-            Entry(item.SerializeToString(), origin, self._count(item_text(item)) + ITEM_OVERHEAD) for item in items
+            Entry(
+                item.SerializeToString(),
+                origin,
+                self._count(item_text(shown_item)) + ITEM_OVERHEAD,
+                None if shown_item is item else shown_item.SerializeToString(),
+            )
+            for item, shown_item in zip(items, read, strict=True)
         )

@@ -22,6 +22,7 @@ from turnwire.server.policy.refusals import (
     too_long,
     too_many,
 )
+from turnwire.server.policy.replays import Notices, Unnoticed
 from turnwire.server.policy.schemas import Schemas
 from turnwire.server.policy.wellformed import check_wellformed
 from turnwire.server.session.toolsets import Tools
@@ -70,8 +71,11 @@ class NothingHosted:
 class ToolChecks:
     """Checks tool sets. Safe to use from several threads: those that race come to the same result."""
 
-    def __init__(self, max_tools: int, catalogue: HostedCatalogue, schemas: Schemas) -> None:
-        """Takes the most tools of one set, nested ones included, and whom to ask."""
+    def __init__(
+        self, max_tools: int, catalogue: HostedCatalogue, schemas: Schemas, notices: Notices | None = None
+    ) -> None:
+        """Takes the most tools of one set, nested ones included, whom to ask, and who hears of unknown tools."""
+        self._notices = notices or Unnoticed()
         self._max_tools = max_tools
         self._catalogue = catalogue
         self._schemas = schemas
@@ -90,6 +94,9 @@ class ToolChecks:
             raise too_many("tools", self._max_tools, total)
         self._check_all(parsed.tools, "tools", _Budget())
         check_wellformed(parsed, "tools")
+        for tool in all_tools(parsed.tools):
+            if tool.HasField("unknown"):
+                self._notices.opaque("tool", tool.unknown.type)
         # In this order: whoever sees the set as checked may use the names.
         tools.hosted = self._catalogue.hosted_names(parsed)
         tools.servers = self._catalogue.hosted_servers(parsed)

@@ -62,6 +62,10 @@ class Listener(Protocol):
         """Returns the id for a call: the engine's own where it is free, else a fresh one."""
         ...
 
+    def seal(self, reasoning: Reasoning) -> str | None:
+        """Returns reasoning sealed for its client to replay, None where that is not wanted."""
+        ...
+
     def item_done(self, item: Item, data: bytes, tokens: int) -> None:
         """Hears of a finished item; `data` is the item serialized."""
         ...
@@ -370,13 +374,15 @@ class Assembler:
             said = Message(id=self._item_id, role=Role.ROLE_ASSISTANT, status=status, content=content, phase=phase)
             item = Item(message=said)
         else:
-            item = Item(
-                reasoning=Reasoning(
-                    id=self._item_id,
-                    summary=[p for p in parts if p.HasField("summary_text")],
-                    content=[p for p in parts if not p.HasField("summary_text")],
-                    # Reasoning items carry a status only where they were cut short.
-                    status=status if status == _INCOMPLETE else ItemStatus.ITEM_STATUS_UNSPECIFIED,
-                )
+            reasoning = Reasoning(
+                id=self._item_id,
+                summary=[p for p in parts if p.HasField("summary_text")],
+                content=[p for p in parts if not p.HasField("summary_text")],
+                # Reasoning items carry a status only where they were cut short.
+                status=status if status == _INCOMPLETE else ItemStatus.ITEM_STATUS_UNSPECIFIED,
             )
+            sealed = self._listener.seal(reasoning)
+            if sealed is not None:
+                reasoning.encrypted_content = sealed
+            item = Item(reasoning=reasoning)
         self.deliver(item, tokens)

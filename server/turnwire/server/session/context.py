@@ -41,6 +41,8 @@ class SessionConfig:
     """Features that can be negotiated."""
     batch_window: float = 0.0
     """Default batch window in seconds."""
+    seal: Callable[[str, bytes], str] | None = None
+    """Seals reasoning for a principal, who gets it as `encrypted_content`; None seals nothing."""
     background: bool = False
     """Whether no connection owns the session, so that its responses may run in the background."""
 

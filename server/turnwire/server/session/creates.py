@@ -221,6 +221,8 @@ class Creates:
                 run.tools,
                 open_calls,
                 size + (0 if run.tools.checked else len(run.tools.data)),
+                context.config.principal,
+                run.transcript,
             )
         )
 

@@ -10,7 +10,7 @@ from turnwire.server.session.hosted import Approval, Listing, Target
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import Tools
-from turnwire.server.session.transcript import Entry
+from turnwire.server.session.transcript import EMPTY, Entry, Transcript
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import ResponseCreate
 
@@ -37,6 +37,10 @@ class Prepare:
     """Calls that the history leaves open."""
     size: int
     """Bytes of what is new; large ones are worth a thread."""
+    principal: str = ""
+    """Whose request it is; sealed items open for them alone."""
+    history: Transcript = EMPTY
+    """The chain that it continues, for references to its items."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Listing:
 def listings(items: Iterable[Item], entries: Iterable[Entry]) -> tuple[Listing, ...]:
     """Returns the listings among new items and their entries; a listing that failed lists nothing."""
     return tuple(
-        Listing(item.mcp_list_tools.server_label, entry.data)
+        Listing(item.mcp_list_tools.server_label, entry.data if entry.opened is None else entry.opened)
         for item, entry in zip(items, entries, strict=True)
         if item.WhichOneof("kind") == "mcp_list_tools" and not item.mcp_list_tools.HasField("error")
     )

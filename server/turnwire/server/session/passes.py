@@ -27,12 +27,13 @@ from turnwire.server.session.hosting import Hosting
 from turnwire.server.session.offers import offer, offered_settings
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.run import Run, Tally
+from turnwire.server.session.settings import seals_reasoning
 from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry, Origin
 from turnwire.v1 import ids
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import ERRORS, make_error
-from turnwire.v1.item_pb2 import Item
+from turnwire.v1.item_pb2 import Item, Reasoning
 from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails
 
 _ID_PREFIXES = {
@@ -63,6 +64,14 @@ class _RunListener:
         if 0 < len(wished) <= 64 and wished not in taken:
             return wished
         return self._context.new_id(ids.CALL)
+
+    def seal(self, reasoning: Reasoning) -> str | None:
+        config = self._context.config
+        # A summary alone can be replayed as it is.
+        if config.seal is None or not reasoning.content or not seals_reasoning(self._run.settings):
+            return None
+        # Only what a replay cannot do without: the rest stands beside it in the open.
+        return config.seal(config.principal, Reasoning(content=reasoning.content).SerializeToString())
 
     def item_done(self, item: Item, data: bytes, tokens: int) -> None:
         run = self._run

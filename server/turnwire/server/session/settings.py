@@ -100,6 +100,11 @@ def input_items(given: Input) -> list[Item]:
             return []
 
 
+def seals_reasoning(settings: ResponseCreate) -> bool:
+    """Whether reasoning items carry `encrypted_content`: where it is asked for, and where nothing is stored."""
+    return "reasoning.encrypted_content" in settings.include or (settings.HasField("store") and not settings.store)
+
+
 def prewarms(request: ConnectRequest) -> bool:
     """Whether a create only prepares state."""
     create = request.create

@@ -94,32 +94,7 @@ class State:
 
     def input_items(self) -> list[Item]:
         """Returns the items that the request brought, oldest first."""
-        return [entry.item() for entry in self.input]
-
-
-_ECHOED = (
-    "background",
-    "frequency_penalty",
-    "instructions",
-    "max_output_tokens",
-    "max_tool_calls",
-    "parallel_tool_calls",
-    "presence_penalty",
-    "previous_response_id",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "reasoning",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "temperature",
-    "text",
-    "tool_choice",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-    "user",
-)
+        return [entry.sent() for entry in self.input]
 
 
 def full_response(

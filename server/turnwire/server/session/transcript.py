@@ -35,16 +35,23 @@ class Origin(enum.IntEnum):
 class Entry:
     """One item of a transcript; a value. Kept as bytes, since a sub-message would pin the whole request."""
 
-    __slots__ = ("data", "origin", "tokens")
+    __slots__ = ("data", "opened", "origin", "tokens")
 
-    def __init__(self, data: bytes, origin: Origin, tokens: int) -> None:
-        """Takes the serialized item, its origin, and its size in tokens as counted by the server."""
+    def __init__(self, data: bytes, origin: Origin, tokens: int, opened: bytes | None = None) -> None:
+        """Takes the serialized item, its origin, its size in tokens as counted by the server, and the serialized item
+        that prompts read in its place, where this one holds something sealed."""
         self.data = data
+        """The item as it came or was said, and as it is returned."""
         self.origin = origin
         self.tokens = tokens
+        self.opened = opened
 
     def item(self) -> Item:
-        """Parses the item; a fresh message each time."""
+        """Parses the item as prompts read it; a fresh message each time."""
+        return Item.FromString(self.data if self.opened is None else self.opened)
+
+    def sent(self) -> Item:
+        """Parses the item as it came; a fresh message each time."""
         return Item.FromString(self.data)
 
     def text(self) -> str:
@@ -96,6 +103,14 @@ def item_text(item: Item) -> str:
             return ""
 
 
+def item_id(item: Item) -> str:
+    """Returns the id of an item; "" where it has none, as references and opaque items."""
+    kind = item.WhichOneof("kind")
+    if kind is None or kind == "item_reference":
+        return ""
+    return getattr(getattr(item, kind), "id", "")
+
+
 class Transcript:
     """A persistent list of entries; a value. `new` is what this segment added, the rest is its parent's."""
 
@@ -128,7 +143,7 @@ class Transcript:
         """Bytes that this segment alone keeps in memory."""
         record = self.record
         tokens = 4 * (len(record.rendered) + len(record.sampled) + len(record.logprobs)) if record else 0
-        return tokens + sum(len(e.data) + ENTRY_OVERHEAD for e in self.new)
+        return tokens + sum(len(e.data) + len(e.opened or b"") + ENTRY_OVERHEAD for e in self.new)
 
     def extend(
         self,
