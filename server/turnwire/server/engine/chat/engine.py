@@ -15,15 +15,17 @@ from typing import Final
 
 from turnwire.server.engine.chat.body import BodyWriter
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
+from turnwire.server.engine.chat.forced import forced_names, forcing
 from turnwire.server.engine.chat.history import Encoded, History, Style, extend, missing
 from turnwire.server.engine.chat.messages import Media
-from turnwire.server.engine.chat.passes import ChatPass
+from turnwire.server.engine.chat.passes import ChatPass, ChatRequest
 from turnwire.server.engine.chat.refusal import Refusal
-from turnwire.server.engine.chat.tools import EncodedTools, ToolCache
+from turnwire.server.engine.chat.tools import ToolCache
 from turnwire.server.engine.chat.upstream import Upstream, UpstreamError
 from turnwire.server.engine.port import ModelInfo, Sink
 from turnwire.server.session.chunks import EngineFailure, Finish
 from turnwire.server.session.prompt import Prompt
+from turnwire.v1.response_pb2 import ResponseCreate
 
 _log: Final = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class ChatEngine:
         """Begins a pass. Must be called on the event loop's thread."""
         self.stats.passes += 1
 
-        async def prepare() -> tuple[list[bytes], EncodedTools]:
+        async def prepare() -> ChatRequest:
             return await self._prepare(prompt)
 
         request_id = f"{prompt.response_id}-{prompt.pass_id}"
@@ -133,15 +135,24 @@ class ChatEngine:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._upstream.aclose()
 
-    async def _prepare(self, prompt: Prompt) -> tuple[list[bytes], EncodedTools]:
+    async def _prepare(self, prompt: Prompt) -> ChatRequest:
         if self._closed:
             raise Refusal("server_error", "The chat engine is closed.")
         served = self._served.get(prompt.model)
         if served is None:
             raise Refusal("model_not_found", f"The upstream does not serve the model '{prompt.model}'.")
         tools = self._tools.get(prompt.tools)
+        settings = prompt.settings
+        names: tuple[str, ...] = ()
+        if not self._config.kind.forced_choice:
+            names = forced_names(settings.tool_choice, tools)
+        if names:
+            settings = ResponseCreate()
+            settings.CopyFrom(prompt.settings)
+            forcing(settings, names, tools)
         history = await self._history(prompt, served.style)
-        return self._bodies.write(served.upstream, prompt.settings, history, tools), tools
+        body = self._bodies.write(served.upstream, settings, history, tools)
+        return ChatRequest(body, tools.targets, forced=bool(names))
 
     async def _history(self, prompt: Prompt, style: Style) -> History:
         parent, segments = missing(prompt.transcript, style)

@@ -31,6 +31,8 @@ class Flavour:
     """Whether it takes `file` parts."""
     named_choice: bool = True
     """Whether it obeys a tool choice that names a function. Elsewhere that function alone is offered, and required."""
+    forced_choice: bool = True
+    """Whether a model that must call a tool does. Elsewhere its answer is held to the schema of a call."""
     allowed_tools: bool = False
     """Whether it knows the choice `allowed_tools`. Elsewhere only those tools are offered."""
     extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -67,8 +69,9 @@ FLAVOURS: Final[Mapping[str, Flavour]] = MappingProxyType(
             max_tokens="max_tokens",
             reasoning="reasoning_content",
             merged_roles=True,
-            # It reads a choice that names a function as "auto", without a word.
+            # It reads a choice that names a function as "auto", without a word, and lets a model that must call talk.
             named_choice=False,
+            forced_choice=False,
             extensions=MappingProxyType({"top_k": "top_k", "min_p": "min_p", "repetition_penalty": "repeat_penalty"}),
         ),
         "ollama": Flavour(

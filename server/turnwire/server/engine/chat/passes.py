@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -17,12 +18,25 @@ from turnwire.server.engine.chat import errors
 from turnwire.server.engine.chat.config import ChatEngineConfig
 from turnwire.server.engine.chat.refusal import Refusal
 from turnwire.server.engine.chat.stream import ChatStream
-from turnwire.server.engine.chat.tools import EncodedTools
+from turnwire.server.engine.chat.tools import Target
 from turnwire.server.engine.chat.upstream import Upstream, failure, may_repeat
 from turnwire.server.engine.port import Sink
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What an upstream is asked."""
+
+    body: list[bytes]
+    """In pieces."""
+    targets: Mapping[str, Target]
+    """What functions' names stand for."""
+    forced: bool = False
+    """Whether the answer is held to the schema of a call."""
+
 
 _MAX_TRIES: Final = 3
 """Requests sent for one pass, where connections kept from earlier passes turn out to be closed."""
@@ -43,7 +57,7 @@ class ChatPass:
         upstream: Upstream,
         config: ChatEngineConfig,
         request_id: str,
-        prepare: Callable[[], Awaitable[tuple[list[bytes], EncodedTools]]],
+        prepare: Callable[[], Awaitable[ChatRequest]],
         sink: Sink,
         on_over: Callable[[ChatPass, Finish | EngineFailure | None], None],
     ) -> None:
@@ -53,7 +67,7 @@ class ChatPass:
             upstream: Where to ask.
             config: The upstream's limits.
             request_id: Names the pass to the upstream.
-            prepare: Writes the body; may raise `Refusal`.
+            prepare: Writes the request; may raise `Refusal`.
             sink: Takes the output.
             on_over: Hears of the outcome before the sink does; of None when the pass was aborted.
         """
@@ -112,17 +126,18 @@ class ChatPass:
 
     async def _carry_out(self) -> EngineFailure | None:
         """Returns why there is no answer; None where its end was reported already."""
-        body, tools = await self._prepare()
+        request = await self._prepare()
         while True:
             stream = ChatStream(
-                tools.targets,
+                request.targets,
+                forced=request.forced,
                 secrets=self._upstream.secrets,
                 max_event_bytes=self._config.max_event_bytes,
                 max_answer_bytes=self._config.max_answer_bytes,
             )
             self.reused = False
             try:
-                return await self._exchange(body, stream)
+                return await self._exchange(request.body, stream)
             except (aiohttp.ClientError, OSError) as error:
                 if self._over:
                     return None

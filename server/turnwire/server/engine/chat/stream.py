@@ -1,6 +1,6 @@
 """From the bytes of an answer to chunks: the one state machine for streams and for whole answers alike.
 
-Above it: `engine`. Below it: `sse`, `frames` and `calls`. Sans-I/O. How an answer ends:
+Above it: `engine`. Below it: `sse`, `frames`, `forced` and `calls`. Sans-I/O. How an answer ends:
 
 - with a `finish_reason`: as it says; usage and `[DONE]` may follow, and need not;
 - with `[DONE]` alone: as the model's own end, if it said anything;
@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from turnwire.server.engine.chat import errors
 from turnwire.server.engine.chat.calls import BrokenCalls, CallQueue
+from turnwire.server.engine.chat.forced import ForcedCall
 from turnwire.server.engine.chat.frames import CallPiece, Choice, Delta, Frame, logprobs_of, read_frame, usage_of
 from turnwire.server.engine.chat.sse import EventTooLarge, SseParser
 from turnwire.server.engine.chat.tools import Target
@@ -53,11 +54,20 @@ class ChatStream:
         self,
         targets: Mapping[str, Target],
         *,
+        forced: bool = False,
         secrets: Sequence[str] = (),
         max_event_bytes: int = 8 * 1024 * 1024,
         max_answer_bytes: int = 32 * 1024 * 1024,
     ) -> None:
-        """Takes what functions' names stand for, what must not be repeated, and the sizes to stop at."""
+        """Begins an answer.
+
+        Args:
+            targets: What functions' names stand for.
+            forced: Whether the answer is held to the schema of a call, and is to be read as one.
+            secrets: What must not be repeated.
+            max_event_bytes: Size of an event to stop at.
+            max_answer_bytes: Size to stop at of an answer that is not streamed.
+        """
         self.outcome: Finish | EngineFailure | None = None
         """How the answer ended; None while more may come."""
         self.stopped = False
@@ -70,6 +80,7 @@ class ChatStream:
         self._max_event = max_event_bytes
         self._max_answer = max_answer_bytes
         self._calls = CallQueue(targets)
+        self._forced = ForcedCall() if forced else None
         self._sse: SseParser | None = None
         self._whole: bytearray | None = None
         """The answer of an upstream that does not stream."""
@@ -202,6 +213,8 @@ class ChatStream:
             self._stop(choice.finish_reason, out)
 
     def _delta(self, delta: Delta, choice: Choice, out: list[Chunk]) -> None:
+        if self._forced is not None:
+            delta = self._forced.read(delta)
         reasoning = delta.reasoning_content or delta.reasoning
         if reasoning:
             self._text(Channel.REASONING, reasoning, (), out)
@@ -268,6 +281,8 @@ class ChatStream:
             return
         self._reason = _REASONS.get(reason, FinishReason.STOP)
         self.stopped = True
+        if self._forced is not None and self._reason is FinishReason.STOP and (rest := self._forced.rest()):
+            self._text(Channel.TEXT, rest, (), out)
         if self._calls:
             self._calls.finish(cut=self._reason is not FinishReason.STOP, out=out)
 
