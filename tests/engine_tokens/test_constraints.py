@@ -108,6 +108,12 @@ def test_a_named_call_is_of_that_tool() -> None:
     assert element["end"] == "}\n</tool_call>"
 
 
+def test_a_call_with_bare_arguments_is_held_to_them() -> None:
+    element = tag("qwen-coder", [READ], tool_choice=REQUIRED)
+    assert (element["begin"], element["end"]) == ("<tool_call>\n<function=read>\n", "\n</function>\n</tool_call>")
+    assert element["content"] == {"type": "qwen_xml_parameter", "json_schema": {"type": "object"}}
+
+
 def test_allowed_tools_narrow_the_choice_and_force_it_only_where_required() -> None:
     allowed = NamedToolChoice(type="allowed_tools", mode="required", tools=['{"type":"function","name":"read"}'])
     assert begins(tag("hermes", [READ, WRITE], tool_choice=ToolChoice(named=allowed))) == [

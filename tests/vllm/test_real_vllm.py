@@ -173,18 +173,28 @@ async def test_json_is_held_to_its_schema(engine: TokenEngine) -> None:
     assert said.lstrip().startswith("{")
 
 
-async def test_harmonys_frame_holds_the_model_to_channels(engine: TokenEngine) -> None:
+@pytest.mark.parametrize(
+    ("output_format", "begins"),
+    [
+        ("harmony", ("<|channel|>analysis<|message|>", "<|channel|>commentary to=functions.look")),
+        ("hermes", ('<tool_call>\n{"name": "look", "arguments": {',)),
+        ("qwen-coder", ("<tool_call>\n<function=look>\n",)),
+    ],
+)
+async def test_the_frame_of_a_format_holds_the_model_to_a_call(
+    engine: TokenEngine, output_format: str, begins: tuple[str, ...]
+) -> None:
     from turnwire.server.engine.tokens.constraints import constraint_of
     from turnwire.v1.response_pb2 import ResponseCreate
     from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolChoice, ToolChoiceMode, ToolSet
 
     tools = ToolSet(tools=[Tool(function=FunctionTool(name="look", parameters='{"type":"object"}'))])
     required = ToolChoice(mode=ToolChoiceMode.TOOL_CHOICE_MODE_REQUIRED)
-    constraint = constraint_of(ResponseCreate(tool_choice=required), tools, "harmony")
-    out = await run(engine, "frame", [1, 2, 3], max_tokens=48, temperature=1.0, constraint=constraint)
+    constraint = constraint_of(ResponseCreate(tool_choice=required), tools, output_format)
+    out = await run(engine, f"frame-{output_format}", [1, 2, 3], max_tokens=48, temperature=1.0, constraint=constraint)
     assert isinstance(out.outcome, TokenEnd), out.outcome
     said = vocabulary.encoding().decode(out.ids)
-    assert said.startswith(("<|channel|>analysis<|message|>", "<|channel|>commentary to=functions.look"))
+    assert said.startswith(begins)
 
 
 async def test_a_prompt_beyond_the_context_has_the_official_code(engine: TokenEngine) -> None:

@@ -47,6 +47,8 @@ class _Frame:
     """What opens and closes a call, with NAME for its name, JSON for its name as JSON text, SPACE for its namespace."""
     custom: tuple[str, str] | None = None
     """The same for a call of free text; None where the format has no such calls."""
+    arguments: str = "json_schema"
+    """The element of a structural tag that writes arguments by a schema."""
 
 
 _PLACES: Final = re.compile("SPACE|NAME|JSON")
@@ -63,6 +65,13 @@ _FRAMES: Final[dict[str, _Frame]] = {
         reasoning=None,
         answer=("", ""),
         call=('<tool_call>\n{"name": JSON, "arguments": ', "}\n</tool_call>"),
+    ),
+    "qwen-coder": _Frame(
+        reasoning=None,
+        answer=("", ""),
+        call=("<tool_call>\n<function=NAME>\n", "\n</function>\n</tool_call>"),
+        # Older than the style of schemas that does the same, and read by grammars of every age.
+        arguments="qwen_xml_parameter",
     ),
 }
 
@@ -154,7 +163,7 @@ def _call_part(frame: _Frame, call: _Call) -> Format | None:
     names = {"SPACE": call.namespace, "NAME": call.name, "JSON": json.dumps(call.name)}
     opening, closing = (_PLACES.sub(lambda place: names[place[0]], mark) for mark in marks)
     if call.schema:
-        return _tag((opening, closing), {"type": "json_schema", "json_schema": msgspec.Raw(call.schema.encode())})
+        return _tag((opening, closing), {"type": frame.arguments, "json_schema": msgspec.Raw(call.schema.encode())})
     return _tag((opening, closing), {"type": "any_text"})
 
 
