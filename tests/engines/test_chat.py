@@ -102,7 +102,6 @@ async def test_a_call_in_the_templates_own_format_is_a_call(chat_session: Sessio
             chat_session,
             input=[*items, {"role": "user", "content": "5 + 1 = ?"}],
             tools=[ADD],
-            tool_choice="required",
             max_output_tokens=60,
         )
         response = await stream.get_final_response()
@@ -110,6 +109,46 @@ async def test_a_call_in_the_templates_own_format_is_a_call(chat_session: Sessio
     assert calls
     assert calls[0].name == "add"
     jsonschema.validate(json.loads(calls[0].arguments), ADD["parameters"])
+
+
+LOOK: dict[str, Any] = {
+    "type": "function",
+    "name": "look",
+    "parameters": {
+        "type": "object",
+        "properties": {"at": {"enum": ["stars", "birds"]}},
+        "required": ["at"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [("required", {"add", "look"}), ({"type": "function", "name": "look"}, {"look"})],
+    ids=["any", "one"],
+)
+async def test_a_call_that_has_to_be_made_is_made(chat_session: Session, choice: Any, names: set[str]) -> None:
+    # Nobody showed the model how, and nothing was asked that a call would answer.
+    async with asyncio.timeout(PATIENCE):
+        stream = await create(
+            chat_session, input="Tell me a story.", tools=[ADD, LOOK], tool_choice=choice, max_output_tokens=200
+        )
+        response = await stream.get_final_response()
+    [item] = response.output
+    assert item.function_call.name in names
+    schemas = {tool["name"]: tool["parameters"] for tool in (ADD, LOOK)}
+    jsonschema.validate(json.loads(item.function_call.arguments), schemas[item.function_call.name])
+
+
+async def test_a_free_text_tool_that_has_to_be_called_is_called(chat_session: Session) -> None:
+    tools = [{"type": "custom", "name": "note", "description": "Takes a note."}]
+    async with asyncio.timeout(PATIENCE):
+        response = await ask(
+            chat_session, input="Hi.", tools=tools, tool_choice={"type": "custom", "name": "note"}, max_output_tokens=60
+        )
+    [item] = response.output
+    assert item.custom_tool_call.name == "note"
 
 
 async def test_an_overflow_of_the_context_is_named(chat_session: Session) -> None:
