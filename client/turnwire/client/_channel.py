@@ -13,6 +13,7 @@ from grpc import aio
 
 _DEFAULT_PORT: Final = 50051
 _DEFAULT_TLS_PORT: Final = 443
+_FORMS: Final = "HOST:PORT, grpcs://HOST:PORT, unix:PATH, ws://HOST:PORT or wss://HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,10 @@ class ChannelOptions:
     close_timeout: float = 5.0
     """Seconds until the server must have ended a session that this client closes."""
     keepalive_time: float = 30.0
-    """Seconds of silence after which HTTP/2 asks whether the peer still lives. A server kills connections that ask more
-    often than it allows, so do not go below what it documents."""
+    """Seconds of silence after which HTTP/2 or WebSocket asks whether the peer still lives. A server kills connections
+    that ask more often than it allows, so do not go below what it documents."""
     keepalive_timeout: float = 10.0
-    """Seconds until that must have been answered."""
+    """Seconds until that must have been answered. On WebSocket it is half of `keepalive_time`."""
     heartbeat: float | None = 20.0
     """Seconds without anything received after which a Ping travels as data, because proxies cut streams without data
     whatever HTTP/2 does. None switches it off."""
@@ -44,7 +45,7 @@ class ChannelOptions:
     max_waiting_requests: int = 64
     """Requests that may wait to be written; further ones wait in their own call."""
     root_certificates: bytes | None = None
-    """PEM of the authorities to trust, for `grpcs:`. None means those of the system."""
+    """PEM of the authorities to trust, for `grpcs:` and `wss:`. None means those of the system."""
     client_key: bytes | None = None
     """PEM of the client's key, for mutual TLS."""
     client_certificate: bytes | None = None
@@ -72,7 +73,7 @@ def parse_address(address: str) -> Address:
         ValueError: The address is none of these.
     """
     if not address:
-        msg = "the address is empty; give HOST:PORT, grpcs://HOST:PORT or unix:PATH"
+        msg = f"the address is empty; give {_FORMS}"
         raise ValueError(msg)
     if address.startswith("unix:"):
         return Address(address, tls=False)
@@ -80,7 +81,7 @@ def parse_address(address: str) -> Address:
     if not separator:
         scheme, rest = "grpc", address
     if scheme not in ("grpc", "grpcs"):
-        msg = f"cannot connect to a {scheme}: address; give HOST:PORT, grpcs://HOST:PORT or unix:PATH"
+        msg = f"cannot connect to a {scheme}: address; give {_FORMS}"
         raise ValueError(msg)
     host = rest.rstrip("/")
     if not host or "/" in host:

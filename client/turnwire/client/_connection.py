@@ -27,6 +27,8 @@ from turnwire.client.exceptions import (
     SessionLost,
     TurnwireError,
 )
+from turnwire.v1.client_event_pb2 import RequestContext
+from turnwire.v1.response_pb2 import ResponseCreate
 from turnwire.v1.session_pb2 import SessionOpen, SessionOpened
 
 logger = logging.getLogger("turnwire.client")
@@ -109,6 +111,11 @@ class Connection:
             self._tasks.append(asyncio.create_task(self._beat(self.options.heartbeat)))
         return self.protocol.opened or SessionOpened()
 
+    async def ended(self) -> None:
+        """Waits until the session has ended, however it does. Cancelling it is safe."""
+        while self.lost is None:
+            await self._ended.wait()
+
     async def close(self, *, drain: bool = False) -> None:
         """Ends the session in order, or after `close_timeout` by force. Cancelling it ends the session by force.
 
@@ -122,8 +129,7 @@ class Connection:
                 self.protocol.close(drain=drain)
                 self._outgoing.notify()
                 async with asyncio.timeout(None if drain else self.options.close_timeout):
-                    while self.lost is None:
-                        await self._ended.wait()
+                    await self.ended()
         except TimeoutError:
             logger.debug("%s did not end the session in time", self.address)
         finally:
@@ -190,6 +196,37 @@ class Connection:
                 await signal.wait()
         if request.rejection is not None:
             raise request.rejection
+
+    async def create(
+        self, body: ResponseCreate, *, lane: str = "", context: RequestContext | None = None, request_id: str = ""
+    ) -> ResponseState:
+        """Creates a response and returns it once the server has begun with it.
+
+        Cancelling it is safe: the request is withdrawn, and its response cancelled if it exists already.
+
+        Raises:
+            ValueError: `request_id` is still in use. Nothing was sent.
+            RequestRejectedError: The server refused it.
+            SessionLost: The session has ended.
+        """
+        await self.room()
+        request = self.protocol.create(body, lane=lane, context=context, request_id=request_id)
+        try:
+            await self.settled(request)
+        except asyncio.CancelledError:
+            self.protocol.abandon(request)
+            self.wake()
+            raise
+        if request.response is None:
+            msg = f"the server settled request {request.id} without a response"
+            raise TurnwireError(msg)
+        return request.response
+
+    def abandon(self, response: ResponseState) -> None:
+        """Drops what was not read of a response, and cancels it if it still runs, without waiting."""
+        if not response.ended and self.lost is None:
+            self.protocol.abandon_response(response)
+            self.wake()
 
     async def until(self, signal: Signal, holds: Callable[[], bool]) -> None:
         """Waits until something holds that `signal` tells about. Cancelling it is safe.
@@ -268,8 +305,7 @@ class Connection:
             # The reader learns the status, which says more than a write that fails.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STATUS_WAIT):
-                    while self.lost is None:
-                        await self._ended.wait()
+                    await self.ended()
             self._end_by(error)
 
     async def _beat(self, period: float) -> None:

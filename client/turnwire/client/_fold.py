@@ -263,10 +263,17 @@ class ResponseState:
             self.consumed += arrived[0].ByteSize()
         return arrived
 
+    def take_all(self) -> list[ServerEvent]:
+        """Takes everything out that waits, and counts its credit."""
+        arrived = self.events
+        self.consumed += sum(proto.ByteSize() for proto, kind in arrived if kind not in CREDIT_EXEMPT)
+        events = [proto for proto, _ in arrived]
+        arrived.clear()
+        return events
+
     def drop(self) -> None:
         """Takes all events out; nobody wants them."""
-        while self.take() is not None:
-            pass
+        self.take_all()
 
     def open_calls(self) -> list[Item]:
         """Returns finished calls whose outputs were neither sent nor made void."""

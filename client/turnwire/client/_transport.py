@@ -44,6 +44,15 @@ class Transport(Protocol):
         ...
 
 
+class ServerTransport(Transport, Protocol):
+    """A transport to a real server, which has one-shot methods too."""
+
+    @property
+    def channel(self) -> aio.Channel:
+        """What the stubs of the one-shot methods are made over; lives as long as the transport."""
+        ...
+
+
 class GrpcTransport:
     """Carries a session over one stream on a channel of its own."""
 

@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from turnwire.client._body import Seconds, VerbosityLike, build_duration, build_verbosity
-from turnwire.client._channel import ChannelOptions, open_channel
+from turnwire.client._channel import ChannelOptions
 from turnwire.client._connection import Connection
+from turnwire.client._dial import open_methods, open_transport
 from turnwire.client._rpc import Rpc
 from turnwire.client._status import connect_error
-from turnwire.client._transport import GrpcTransport, Transport, bearer
+from turnwire.client._transport import Transport, bearer
 from turnwire.client.exceptions import SessionLost, TurnwireError
 from turnwire.client.session import Session
 from turnwire.v1.session_pb2 import SessionOpen
@@ -48,7 +49,8 @@ def connect(
     """Opens a session: `async with connect(...) as session`, or `session = await connect(...)`.
 
     Args:
-        address: `HOST:PORT`, `grpcs://HOST:PORT` for TLS, or `unix:PATH`.
+        address: `HOST:PORT`, `grpcs://HOST:PORT` for TLS, `unix:PATH`, or `ws://HOST:PORT` and `wss://HOST:PORT` for
+            WebSocket.
         api_key: The key, where the server has any. Send it over TLS or a local address only.
         verbosity: How much of each stream to send: `full`, `deltas`, `items` or `done`. None means deltas.
         batch_window: Seconds that deltas after the first may wait to travel together, at most 0.1: fewer messages and
@@ -132,8 +134,8 @@ class Connect:
                 if self._transport is not None:
                     transport = self._transport()
                 else:
-                    transport = GrpcTransport(self._address, self._metadata, self._options)
-                    rpc = rpc or Rpc(transport.channel, self._metadata)
+                    server = transport = open_transport(self._address, self._metadata, self._options)
+                    rpc = rpc or Rpc(server.channel, self._metadata)
                 connections.append(Connection(transport, self._options, self._address))
             await asyncio.gather(*(connection.open(self._settings) for connection in connections))
         except BaseException as error:
@@ -158,7 +160,7 @@ class Client:
         self._api_key: Final = api_key
         self._options: Final = options or ChannelOptions()
         metadata = bearer(api_key)
-        self._channel: Final = open_channel(address, self._options)
+        self._channel: Final = open_methods(address, self._options)
         self.rpc: Final = Rpc(self._channel, metadata)
         """The one-shot methods."""
 

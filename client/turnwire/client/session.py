@@ -91,19 +91,7 @@ class Session:
             connection = self._route(lane, body.previous_response_id)
         if len(self._connections) > 1:
             self._pins[lane] = connection
-        await connection.room()
-        protocol = connection.protocol
-        request = protocol.create(body, lane=lane, context=context, request_id=request_id)
-        try:
-            await connection.settled(request)
-        except asyncio.CancelledError:
-            protocol.abandon(request)
-            connection.wake()
-            raise
-        state = request.response
-        if state is None:
-            msg = f"the server settled request {request.id} without a response"
-            raise TurnwireError(msg)
+        state = await connection.create(body, lane=lane, context=context, request_id=request_id)
         return ResponseStream(state, connection, self)
 
     def lane(self, name: str) -> Lane:

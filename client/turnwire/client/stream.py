@@ -313,9 +313,7 @@ class ResponseStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Cancels the response if it still runs, without waiting, and drops what was not read."""
-        if not self._state.ended and self._connection.lost is None:
-            self._connection.protocol.abandon_response(self._state)
-            self._connection.wake()
+        self._connection.abandon(self._state)
 
     def __repr__(self) -> str:
         how = "ended" if self.ended else "paused" if self.paused else "running"

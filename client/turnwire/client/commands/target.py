@@ -15,8 +15,8 @@ import click
 from click.core import ParameterSource
 
 from turnwire.client import ChannelOptions, Client, Connect, connect
-from turnwire.client._channel import parse_address
-from turnwire.client._transport import GrpcTransport, Transport, bearer
+from turnwire.client._dial import check_address, open_transport, uses_tls
+from turnwire.client._transport import Transport, bearer
 from turnwire.client.client import DEFAULT_ADDRESS
 from turnwire.client.commands.prompts import checked_text
 
@@ -39,7 +39,7 @@ class Target:
 
     def transport(self) -> Transport:
         """Opens a stream there, without a session on it."""
-        return GrpcTransport(self.address, bearer(self.api_key), self.options)
+        return open_transport(self.address, bearer(self.api_key), self.options)
 
 
 def target_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,8 +75,8 @@ def was_given(flag: str) -> bool:
 def _checked_address(context: click.Context, parameter: click.Parameter, value: str) -> str:
     checked_text(context, parameter, value)
     try:
-        parse_address(value)
-    except ValueError as error:
+        check_address(value)
+    except (ValueError, ImportError) as error:
         raise click.BadParameter(str(error)) from error
     return value
 
@@ -92,7 +92,7 @@ _OPTIONS: Final = (
         show_default=True,
         show_envvar=True,
         callback=_checked_address,
-        help="HOST:PORT, grpcs://HOST:PORT for TLS, or unix:PATH.",
+        help="HOST:PORT, grpcs://HOST:PORT for TLS, unix:PATH, or ws:// and wss:// for WebSocket.",
     ),
     click.option(
         "--api-key", metavar="KEY", envvar="TURNWIRE_API_KEY", show_envvar=True, help="Key the server asks for."
@@ -107,7 +107,7 @@ _OPTIONS: Final = (
         type=_FILE,
         envvar="TURNWIRE_CA_FILE",
         show_envvar=True,
-        help="Authorities to trust with grpcs:, PEM.  [those of the system]",
+        help="Authorities to trust with grpcs: and wss:, PEM.  [those of the system]",
     ),
     click.option("--client-cert", type=_FILE, help="Certificate to show to a server that asks for one, PEM."),
     click.option("--client-key", type=_FILE, help="Private key of that certificate, PEM."),
@@ -143,8 +143,9 @@ def _first_key(file: Path) -> str:
 
 
 def _channel(address: str, ca_file: Path | None, client_cert: Path | None, client_key: Path | None) -> ChannelOptions:
-    if (ca_file or client_cert or client_key) and not parse_address(address).tls:
-        msg = f"{address} does without TLS: give grpcs://HOST:PORT, or leave out --ca-file, --client-cert, --client-key"
+    if (ca_file or client_cert or client_key) and not uses_tls(address):
+        flags = "--ca-file, --client-cert, --client-key"
+        msg = f"{address} does without TLS: give grpcs://HOST:PORT or wss://HOST:PORT, or leave out {flags}"
         raise click.UsageError(msg)
     if (client_cert is None) != (client_key is None):
         msg = "--client-cert and --client-key need each other"
