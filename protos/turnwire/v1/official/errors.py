@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from turnwire.v1.error_pb2 import Error
-from turnwire.v1.errors import ERRORS, make_error
+from turnwire.v1.errors import ERRORS, Remedy, lookup, make_error
 from turnwire.v1.json import encoder
 
 _pack: Final = msgspec.json.Encoder().encode
@@ -24,6 +24,8 @@ _encode_error: Final = encoder(Error, fill=True)
 _BY_TYPE: Final = {"invalid_request_error": 400, "authentication_error": 401, "rate_limit_error": 429}
 """Statuses of codes that this version does not know: newer servers may have more of them."""
 _DEFAULT_TYPE: Final = "server_error"
+_RETRIED: Final = frozenset({408, 409, 429})
+"""Statuses below 500 that the official SDKs send again by themselves."""
 
 
 def http_status(error: Error) -> int:
@@ -38,6 +40,21 @@ def error_headers(error: Error) -> dict[str, str]:
         return {}
     wait = error.retry_after.seconds + error.retry_after.nanos / 1e9
     return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+
+
+def answer_headers(error: Error) -> dict[str, str]:
+    """Returns the headers of an HTTP answer that is an error.
+
+    Beside `error_headers`, `x-should-retry: false` keeps the official SDKs from sending again what they would by its
+    status, where the table says that it would fail again.
+    """
+    headers = error_headers(error)
+    status = http_status(error)
+    if (status in _RETRIED or status >= 500) and lookup(error.code).remedy not in (Remedy.RETRY, Remedy.RECONNECT):
+        headers["x-should-retry"] = "false"
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers
 
 
 def error_body(error: Error) -> bytes:
