@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 _KEYS = "alice:k3y-of-alice-0123456789\nbob:k3y-of-bob-0123456789\n"
 _ALICE = ("authorization", "Bearer k3y-of-alice-0123456789")
 _BOB = ("authorization", "Bearer k3y-of-bob-0123456789")
-_UNARY = ("CreateResponse", "GetResponse", "DeleteResponse", "ListModels", "GetCapabilities", *UNIMPLEMENTED)
+_UNARY = (
+    "CreateResponse",
+    "GetResponse",
+    "DeleteResponse",
+    "CountInputTokens",
+    "CompactResponse",
+    "ListModels",
+    "GetCapabilities",
+    *UNIMPLEMENTED,
+)
 _WRONG: dict[str, tuple[tuple[str, str | bytes], ...]] = {
     "none": (),
     "an unknown key": (("authorization", "Bearer k3y-of-mallory-0123456789"),),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from turnwire.server.engine.profile import PLAIN, ModelProfile
 
@@ -72,3 +72,18 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """Aborts what runs and releases connections. Cancelling it leaves the engine unusable."""
+
+
+@runtime_checkable
+class CountingEngine(Protocol):
+    """What an engine may be too: one that can tell the size of a prompt without running it."""
+
+    async def count(self, prompt: Prompt) -> int | None:
+        """Returns the tokens that a pass from this prompt would report as its input; None where that is not known.
+
+        Safe to cancel.
+
+        Raises:
+            turnwire.v1.errors.RequestError: The model's format cannot say this conversation.
+        """
+        ...

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from turnwire.server.engine.port import Engine, Generation, ModelInfo, Sink
+from turnwire.server.engine.port import CountingEngine, Engine, Generation, ModelInfo, Sink
 from turnwire.server.engine.profile import ModelProfile, unsupported_in, without
 from turnwire.server.session.chunks import EngineFailure
 from turnwire.server.session.prompt import Prompt
@@ -51,6 +51,15 @@ class ProfiledEngine:
         shaped = shape(prompt, profile)
         failure = None if self._counts else overflow(profile, prompt.input_tokens, shaped.settings)
         return self._engine.start(shaped, sink) if failure is None else _Refused(sink, failure)
+
+    async def count(self, prompt: Prompt) -> int | None:
+        """Counts a prompt as the model takes it. Safe to cancel."""
+        engine = self._engine
+        return (
+            await engine.count(shape(prompt, self._profiles[prompt.model]))
+            if isinstance(engine, CountingEngine)
+            else None
+        )
 
     async def aclose(self) -> None:
         """Closes the engine. Cancelling it leaves the engine unusable."""

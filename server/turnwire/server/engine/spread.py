@@ -9,7 +9,7 @@ import asyncio
 import zlib
 from collections.abc import Sequence
 
-from turnwire.server.engine.port import Engine, Generation, ModelInfo, Sink
+from turnwire.server.engine.port import CountingEngine, Engine, Generation, ModelInfo, Sink
 from turnwire.server.session.prompt import Prompt
 
 
@@ -31,10 +31,18 @@ class SpreadEngine:
 
     def start(self, prompt: Prompt, sink: Sink) -> Generation:
         """Begins a pass with the conversation's engine, or the next one if that does not serve the model."""
+        return self._chosen(prompt).start(prompt, sink)
+
+    async def count(self, prompt: Prompt) -> int | None:
+        """Counts a prompt as the conversation's engine would. Safe to cancel."""
+        engine = self._chosen(prompt)
+        return await engine.count(prompt) if isinstance(engine, CountingEngine) else None
+
+    def _chosen(self, prompt: Prompt) -> Engine:
         first = _key(prompt) % len(self._engines)
         order = (*self._engines[first:], *self._engines[:first])
         serving = (each for each in order if any(model.id == prompt.model for model in each.models()))
-        return next(serving, order[0]).start(prompt, sink)
+        return next(serving, order[0])
 
     async def aclose(self) -> None:
         """Closes all engines. Cancelling it leaves them unusable."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Protocol
 
+from turnwire.server.runtime.compacting import compact_response
 from turnwire.server.runtime.one_shot import one_response
+from turnwire.server.runtime.probing import count_input_tokens
 from turnwire.server.runtime.runner import SessionRunner
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError
 from turnwire.v1.response_pb2 import ResponseCreate
-from turnwire.v1.responses_service_pb2 import ConnectResponse
+from turnwire.v1.responses_service_pb2 import CompactResponseResponse, ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
 
@@ -92,6 +94,14 @@ class LocalCaller:
             request = ConnectRequest(open=opening)
             runner.receive(request, request.ByteSize())
         return LocalLink(self._room, runner)
+
+    async def count_input_tokens(self, create: ResponseCreate) -> int:
+        """Counts the tokens of a create's prompt; see `Caller`."""
+        return await count_input_tokens(self._room.services, self._principal, create)
+
+    async def compact_response(self, create: ResponseCreate) -> CompactResponseResponse:
+        """Compacts a conversation; see `Caller`."""
+        return await compact_response(self._room.services, self._principal, create)
 
 
 class LocalBackend:

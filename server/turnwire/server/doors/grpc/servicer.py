@@ -13,13 +13,15 @@ from turnwire.server.doors.grpc.connect import BytesContext, serve_stream, write
 from turnwire.server.doors.grpc.models import told
 from turnwire.server.doors.grpc.oneshot import create_response, write_response
 from turnwire.server.doors.grpc.status import abort
+from turnwire.server.runtime.compacting import compact_response
+from turnwire.server.runtime.probing import count_input_tokens
 from turnwire.server.runtime.services import FEATURES
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.v1 import responses_service_pb2 as pb
 from turnwire.v1.errors import RequestError, make_error, reject
 
 SERVICE: Final = "turnwire.v1.ResponsesService"
-UNIMPLEMENTED: Final = ("CancelResponse", "CompactResponse", "CountInputTokens", "FollowResponse", "ListInputItems")
+UNIMPLEMENTED: Final = ("CancelResponse", "FollowResponse", "ListInputItems")
 """Methods without a body in this version."""
 
 _log: Final = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ class ResponsesServicer:
             "CreateResponse": self._unary(pb.CreateResponseRequest, self.create_response),
             "GetResponse": self._unary(pb.GetResponseRequest, self.get_response),
             "DeleteResponse": self._unary(pb.DeleteResponseRequest, self.delete_response),
+            "CountInputTokens": self._unary(pb.CountInputTokensRequest, self.count_input_tokens),
+            "CompactResponse": self._unary(pb.CompactResponseRequest, self.compact_response),
             "ListModels": self._unary(pb.ListModelsRequest, self.list_models),
             "GetCapabilities": self._unary(pb.GetCapabilitiesRequest, self.get_capabilities),
         }
@@ -138,6 +142,17 @@ class ResponsesServicer:
         if not await self._services.store.delete(principal, request.response_id):
             raise _not_found(request.response_id)
         return pb.DeleteResponseResponse()
+
+    async def count_input_tokens(
+        self, principal: str, request: pb.CountInputTokensRequest
+    ) -> pb.CountInputTokensResponse:
+        """Counts the tokens of a create's prompt."""
+        tokens = await count_input_tokens(self._services, principal, request.create)
+        return pb.CountInputTokensResponse(input_tokens=tokens)
+
+    async def compact_response(self, principal: str, request: pb.CompactResponseRequest) -> pb.CompactResponseResponse:
+        """Compacts a conversation."""
+        return await compact_response(self._services, principal, request.create)
 
     async def list_models(self, principal: str, request: pb.ListModelsRequest) -> pb.ListModelsResponse:
         """Lists the models."""

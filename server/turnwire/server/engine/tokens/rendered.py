@@ -25,6 +25,7 @@ from turnwire.server.prompt.parsing import TokenTable, parser_for
 from turnwire.server.prompt.renderer import RenderError
 from turnwire.server.session.chunks import EngineFailure
 from turnwire.server.session.prompt import Prompt
+from turnwire.v1.errors import RequestError, make_error
 from turnwire.v1.tool_pb2 import Tool
 
 _log: Final = logging.getLogger(__name__)
@@ -102,6 +103,17 @@ class RenderedEngine:
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
         return started
+
+    async def count(self, prompt: Prompt) -> int | None:
+        """Renders a prompt to count it; a large one in a thread. Safe to cancel."""
+        loop = asyncio.get_running_loop()
+        try:
+            if _size(prompt) <= LARGE:
+                return self._chains.render(prompt).rendered.length
+            return (await loop.run_in_executor(self._threads, self._chains.render, prompt)).rendered.length
+        except Exception as error:
+            failure = _unrendered(prompt, error)
+            raise RequestError(make_error(failure.code, failure.message)) from None
 
     async def aclose(self) -> None:
         """Aborts what runs and closes the token engine. Cancelling it leaves the engine unusable."""
