@@ -28,6 +28,7 @@ from turnwire.v1.official.creating import create_stream, create_whole, follow_st
 from turnwire.v1.official.errors import answer_headers, error_body, http_status, internal_error
 from turnwire.v1.official.messages import (
     EVENT_STREAM,
+    JSON,
     MAX_BODY,
     PROTO,
     HttpRequest,
@@ -48,7 +49,7 @@ from turnwire.v1.responses_service_pb2 import (
     Model,
 )
 
-__all__ = ["MAX_BODY", "HttpApi", "HttpRequest", "HttpResponse", "error_answer"]
+__all__ = ["MAX_BODY", "HttpApi", "HttpRequest", "HttpResponse"]
 
 MAX_PAGE: Final = 100
 """Items in a page of input items at most."""
@@ -90,18 +91,23 @@ class HttpApi:
         try:
             answer = await self._answer(request)
         except RequestError as refusal:
-            answer = self.refuse(request, refusal.error)
+            return self.refuse(request, refusal.error)
         except Exception:
             _log.exception("a request failed")
-            answer = self.refuse(request, internal_error())
+            return self.refuse(request, internal_error())
         answer.headers["x-request-id"] = self._new_request_id()
         return answer
 
     def refuse(self, request: HttpRequest, error: Error) -> HttpResponse:
-        """Returns an error in the form that the path speaks, without a request id."""
+        """Returns an error in the form that the path speaks; for whoever refuses before `handle`."""
         if request.path.startswith(f"/{SERVICE}/"):
-            return HttpResponse(http_status(error), _headers(error, PROTO), error.SerializeToString())
-        return error_answer(error)
+            answer = HttpResponse(http_status(error), _headers(error, PROTO), error.SerializeToString())
+        else:
+            answer = HttpResponse(http_status(error), _headers(error, JSON), error_body(error))
+        if request.method == "HEAD":
+            answer = _without_body(answer)
+        answer.headers["x-request-id"] = self._new_request_id()
+        return answer
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         path = [part for part in request.path.split("/") if part]
@@ -113,9 +119,11 @@ class HttpApi:
         head = request.method == "HEAD"
         handler = methods.get("GET" if head else request.method)
         if handler is None:
-            return _not_allowed(request, methods)
+            answer = self.refuse(request, _not_allowed(request, methods))
+            answer.headers["allow"] = ", ".join(_allowed(methods))
+            return answer
         answer = await handler(self._caller(request), request)
-        return await _without_body(answer) if head else answer
+        return _without_body(answer) if head else answer
 
     def _caller(self, request: HttpRequest) -> Caller:
         return self._backend.caller(request.headers.get("authorization"))
@@ -168,11 +176,6 @@ class HttpApi:
         if streamed and request.method != "HEAD":
             return _streamed(await follow_stream(caller, response_id, starting_after, padded=padded))
         return json_answer(line(_encode_response(await caller.get_response(response_id))))
-
-
-def error_answer(error: Error) -> HttpResponse:
-    """Returns an error in the official form."""
-    return HttpResponse(http_status(error), _headers(error, "application/json"), error_body(error))
 
 
 def _headers(error: Error, content_type: str) -> dict[str, str]:
@@ -235,12 +238,9 @@ async def _no_conversations(caller: Caller, request: HttpRequest) -> HttpRespons
     raise reject("unsupported_parameter", message, param="conversation")
 
 
-async def _without_body(answer: HttpResponse) -> HttpResponse:
-    """Returns what HEAD is answered by."""
-    if not isinstance(answer.body, bytes):
-        await answer.body.aclose()
-        return HttpResponse(answer.status, answer.headers)
-    return HttpResponse(answer.status, {**answer.headers, "content-length": str(len(answer.body))})
+def _without_body(answer: HttpResponse) -> HttpResponse:
+    """Returns what HEAD is answered by; streams are never asked for by HEAD."""
+    return HttpResponse(answer.status, {**answer.headers, "content-length": str(len(answer.whole))})
 
 
 def _unknown(request: HttpRequest) -> RequestError:
@@ -251,12 +251,13 @@ def _unknown(request: HttpRequest) -> RequestError:
     return reject("unknown_url", message, path=path)
 
 
-def _not_allowed(request: HttpRequest, methods: Mapping[str, _Handler]) -> HttpResponse:
-    allowed = sorted({*methods, *(("HEAD",) if "GET" in methods else ())})
+def _allowed(methods: Mapping[str, _Handler]) -> list[str]:
+    return sorted({*methods, *(("HEAD",) if "GET" in methods else ())})
+
+
+def _not_allowed(request: HttpRequest, methods: Mapping[str, _Handler]) -> Error:
     path = shown(request.path)
-    message = f"Not allowed to {shown(request.method)} on {path}: it takes {', '.join(allowed)}."
+    message = f"Not allowed to {shown(request.method)} on {path}: it takes {', '.join(_allowed(methods))}."
     if request.path.rstrip("/") == "/v1/responses" and request.method == "GET":
         message += " A WebSocket needs the header 'Upgrade: websocket'."
-    answer = error_answer(make_error("method_not_supported", message, method=shown(request.method), path=path))
-    answer.headers["allow"] = ", ".join(allowed)
-    return answer
+    return make_error("method_not_supported", message, method=shown(request.method), path=path)

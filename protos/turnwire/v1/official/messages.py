@@ -61,6 +61,11 @@ class HttpResponse:
     """The whole body, or the pieces of an event stream, each at least one whole event. Closing the generator cancels
     the response behind it; it has begun, so that closing works at once. Whoever takes the answer has to close it."""
 
+    @property
+    def whole(self) -> bytes:
+        """The whole body; empty for a stream."""
+        return self.body if isinstance(self.body, bytes) else b""
+
 
 def json_answer(body: bytes, status: int = 200) -> HttpResponse:
     """Returns an answer of JSON."""

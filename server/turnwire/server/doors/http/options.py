@@ -1,0 +1,22 @@
+"""Settings of the HTTP door, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwire.v1.official.messages import MAX_BODY
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How the door treats its connections. Times are seconds."""
+
+    max_body_bytes: int = MAX_BODY
+    """Largest body of a request, compressed and decompressed."""
+    body_timeout: float = 60.0
+    """Silence of a client amid its request's body, after which the request is refused."""
+    comment_interval: float = 15.0
+    """Silence of an event stream after which a comment is sent: proxies cut connections that are silent for 30 to 60 s,
+    and a thinking model is silent for longer."""
+    stall_timeout: float = 120.0
+    """Time that a write may wait for a client that takes nothing, before its connection is cut off."""

@@ -1,0 +1,169 @@
+"""The HTTP door as something that starts and stops.
+
+Above it: `app`, and tests. Below it: aiohttp, the official API over the port, and the WebSocket door beside it.
+
+A client that goes away cancels what its request has begun: aiohttp cancels the handler when the connection is lost.
+While the door drains it goes on listening, so that clients hear `server_shutting_down` and not just a refused
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from turnwire.server.address import Address
+from turnwire.server.doors.http.bodies import read_body
+from turnwire.server.doors.http.event_stream import EventStream
+from turnwire.server.doors.http.options import HttpOptions
+from turnwire.server.runtime.clock import Clock
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import RequestError, make_error
+from turnwire.v1.official.backend import Backend
+from turnwire.v1.official.http import HttpApi, HttpRequest, HttpResponse
+
+Upgrade = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Serves a WebSocket to its end."""
+
+_PATH: Final = "/v1/responses"
+_SERVER: Final = {"server": "turnwire"}
+_SHUTDOWN_SLACK: Final = 1.0
+"""Seconds beyond the grace, in which responses that ended at its end tell their clients so."""
+_LAST_WORDS: Final = 0.25
+"""Seconds for handlers that were told to stop."""
+
+
+class HttpServer:
+    """Serves HTTP/1.1 on any number of addresses."""
+
+    def __init__(
+        self, backend: Backend, clock: Clock, options: HttpOptions | None = None, websocket: Upgrade | None = None
+    ) -> None:
+        """Takes what serves responses, the clock of time-outs, the settings, and who serves WebSockets: None for
+        nobody, which upgrades are answered by 426."""
+        self._options = options or HttpOptions()
+        self._api = HttpApi(backend, self._options.max_body_bytes)
+        self._clock = clock
+        self._websocket = websocket
+        self._at_work = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+        self._sockets: list[Path] = []
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            # The loss of a connection ends what it asked for.
+            handler_cancellation=True,
+            # Decompressing is done within bounds, see `bodies`.
+            auto_decompress=False,
+            shutdown_timeout=_LAST_WORDS,
+        )
+
+    async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+        """Listens at an address, and returns it with the port that was bound. Requests are served at once.
+
+        Cancelling it leaves a server that `stop` ends.
+
+        Raises:
+            OSError: The address cannot be bound.
+        """
+        if self._runner.server is None:
+            await self._runner.setup()
+        if address.path:
+            await web.UnixSite(self._runner, address.path).start()
+            self._sockets.append(Path(address.path))
+            return address
+        site = web.TCPSite(self._runner, address.host, address.port, ssl_context=tls)
+        await site.start()
+        return address.bound_to(site.port)
+
+    async def stop(self, grace: float) -> None:
+        """Drains: new requests are refused, those at work get `grace` seconds, then connections end.
+
+        Cancelling it leaves the server running; call it again with a shorter grace.
+        """
+        self._draining = True
+        if grace:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace + _SHUTDOWN_SLACK):
+                    await self._idle.wait()
+        await self._runner.cleanup()
+        for path in self._sockets:
+            path.unlink(missing_ok=True)
+        self._sockets.clear()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self._at_work += 1
+        self._idle.clear()
+        try:
+            if self._is_upgrade(request):
+                return await self._upgrade(request)
+            return await self._serve(request)
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
+
+    @staticmethod
+    def _is_upgrade(request: web.Request) -> bool:
+        upgrades = request.method == "GET" and "websocket" in request.headers.get("upgrade", "").lower()
+        return upgrades and request.path.rstrip("/") == _PATH
+
+    async def _upgrade(self, request: web.Request) -> web.StreamResponse:
+        if self._draining:
+            return self._refused(request, _shutting_down())
+        if self._websocket is None:
+            message = "WebSockets are switched off here: use HTTP on the same path."
+            answer = self._refused(request, make_error("upgrade_required", message))
+            answer.headers["upgrade"] = "HTTP/1.1"
+            return answer
+        return await self._websocket(request)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if self._draining:
+            return self._refused(request, _shutting_down())
+        try:
+            body = await read_body(request, self._options) if request.can_read_body else b""
+        except RequestError as refusal:
+            return self._refused(request, refusal.error)
+        return await self._written(request, await self._api.handle(_taken(request, body)))
+
+    def _refused(self, request: web.Request, error: Error) -> web.Response:
+        """Refuses a request of which nothing was read; the connection ends, since its body may still come."""
+        answer = self._api.refuse(_taken(request, b""), error)
+        response = web.Response(status=answer.status, headers={**_SERVER, **answer.headers}, body=answer.whole)
+        response.force_close()
+        return response
+
+    async def _written(self, request: web.Request, answer: HttpResponse) -> web.StreamResponse:
+        headers = {**_SERVER, **answer.headers}
+        if isinstance(answer.body, bytes):
+            return web.Response(status=answer.status, headers=headers, body=answer.body)
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        await EventStream(request, response, self._clock, self._options).serve(answer.body)
+        return response
+
+
+def _taken(request: web.Request, body: bytes) -> HttpRequest:
+    query = request.query
+    return HttpRequest(
+        method=request.method,
+        path=request.path,
+        query={name: query.getall(name) for name in query} if query else {},
+        headers={name.lower(): value for name, value in request.headers.items()},
+        body=body,
+    )
+
+
+def _shutting_down() -> Error:
+    message = "The server is shutting down. Connect again, to another instance."
+    return make_error("server_shutting_down", message, retry_after=1.0)
