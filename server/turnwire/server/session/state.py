@@ -14,6 +14,7 @@ from turnwire.server.session.hosted import Approval, Listing
 from turnwire.server.session.toolsets import Tools
 from turnwire.server.session.transcript import Entry, Transcript
 from turnwire.v1.item_pb2 import Item
+from turnwire.v1.official.echo import echo
 from turnwire.v1.response_pb2 import (
     IncompleteDetails,
     Response,
@@ -112,30 +113,19 @@ def full_response(
     incomplete: IncompleteDetails | None = None,
 ) -> Response:
     """Builds the full public object from its pieces; costs the whole output, so it is never part of a token."""
-    response = Response(
-        id=response_id,
-        created_at=int(created_at),
-        status=status,
-        model=model,
-        completed_at=None if completed_at is None else int(completed_at),
-        error=error,
-        incomplete_details=incomplete,
-        usage=usage,
-        metadata=settings.metadata,
-        tools=tools.parsed() if tools.data else None,
-    )
-    for name in _ECHOED:
-        if settings.HasField(name):  # type: ignore[arg-type]
-            value = getattr(settings, name)
-            if hasattr(value, "CopyFrom"):
-                getattr(response, name).CopyFrom(value)
-            else:
-                setattr(response, name, value)
-    # Secrets of the request are never echoed.
-    for tool in response.tools.tools:
-        if tool.WhichOneof("kind") == "mcp":
-            tool.mcp.ClearField("headers")
-            tool.mcp.ClearField("authorization")
+    response = echo(settings, tools.parsed() if tools.data else None)
+    response.id = response_id
+    response.created_at = int(created_at)
+    response.status = status
+    response.model = model
+    if completed_at is not None:
+        response.completed_at = int(completed_at)
+    if error is not None:
+        response.error.CopyFrom(error)
+    if incomplete is not None:
+        response.incomplete_details.CopyFrom(incomplete)
+    if usage is not None:
+        response.usage.CopyFrom(usage)
     for entry in output:
         response.output.add().MergeFromString(entry.data)
     return response
