@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from turnwire.server.doors.grpc.options import GrpcOptions
-from turnwire.server.doors.grpc.servicer import UNIMPLEMENTED
 from turnwire.v1 import responses_service_pb2 as pb
 from turnwire.v1.response_pb2 import ResponseStatus
 
@@ -23,11 +22,13 @@ _UNARY = (
     "CreateResponse",
     "GetResponse",
     "DeleteResponse",
+    "CancelResponse",
+    "FollowResponse",
+    "ListInputItems",
     "CountInputTokens",
     "CompactResponse",
     "ListModels",
     "GetCapabilities",
-    *UNIMPLEMENTED,
 )
 _WRONG: dict[str, tuple[tuple[str, str | bytes], ...]] = {
     "none": (),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from turnwire.server.doors.grpc.servicer import UNIMPLEMENTED
 from turnwire.server.engine.port import ModelInfo
 from turnwire.server.engine.profile import Capabilities, ModelProfile, Price
 from turnwire.server.engine.stepped import StepEngine
@@ -89,7 +88,21 @@ _REFUSED: dict[str, tuple[dict[str, Any], str, tuple[str, str | None]]] = {
     "no model": ({"model": None}, "INVALID_ARGUMENT", ("missing_required_parameter", "model")),
     "an unknown model": ({"model": "x"}, "NOT_FOUND", ("model_not_found", "model")),
     "a hold": ({"hold": True}, "INVALID_ARGUMENT", ("unsupported_parameter", "hold")),
-    "background": ({"background": True}, "INVALID_ARGUMENT", ("unsupported_parameter", "background")),
+    "background without a store": (
+        {"background": True, "store": False},
+        "INVALID_ARGUMENT",
+        ("invalid_value", "store"),
+    ),
+    "a hold in the background": (
+        {"background": True, "hold": True},
+        "INVALID_ARGUMENT",
+        ("unsupported_parameter", "hold"),
+    ),
+    "background with a bad number": (
+        {"background": True, "top_p": 3.0},
+        "INVALID_ARGUMENT",
+        ("invalid_value", "top_p"),
+    ),
     "a number out of range": ({"temperature": 3.0}, "INVALID_ARGUMENT", ("invalid_value", "temperature")),
     "an unknown parent": (
         {"previous_response_id": "resp_x"},
@@ -205,14 +218,6 @@ async def test_a_streamed_response_that_nobody_reads_is_cut_off_and_its_engine_f
     assert (ended.code.name, ended.error) == ("RESOURCE_EXHAUSTED", ("slow_consumer", None))
 
 
-@pytest.mark.parametrize("name", UNIMPLEMENTED)
-async def test_methods_without_a_body_say_so_plainly(door: Door, name: str) -> None:
-    ended = await door.ask(name, b"")
-    assert not isinstance(ended, bytes)
-    assert (ended.code.name, ended.error) == ("UNIMPLEMENTED", ("not_implemented", None))
-    assert "version" in ended.message
-
-
 async def test_capabilities_tell_what_there_is_and_what_is_not(open_door: Doors) -> None:
     door = await open_door(limits=SessionLimits(max_lanes=7))
     answer = await door.ask("GetCapabilities", b"")
@@ -220,7 +225,7 @@ async def test_capabilities_tell_what_there_is_and_what_is_not(open_door: Doors)
     capabilities = pb.GetCapabilitiesResponse.FromString(answer)
     assert capabilities.server == "turnwire"
     assert tuple(capabilities.features) == FEATURES
-    assert tuple(capabilities.unimplemented) == UNIMPLEMENTED
+    assert not capabilities.unimplemented
     assert (capabilities.limits.max_lanes, capabilities.limits.stall_timeout.seconds) == (7, 120)
 
 
@@ -230,7 +235,8 @@ async def test_models_are_listed_with_their_engine(door: Door) -> None:
     (model,) = pb.ListModelsResponse.FromString(answer).models
     assert (model.id, model.engine, model.HasField("context_length")) == ("stepped", "stepped", False)
     # What nobody says of a model stays unset.
-    assert {described.name for described, _ in model.ListFields()} == {"id", "owned_by", "engine"}
+    assert {described.name for described, _ in model.ListFields()} == {"id", "owned_by", "engine", "created"}
+    assert model.created == 1_800_000_000
 
 
 async def test_models_are_listed_with_their_aliases_what_they_take_and_what_they_cost(open_door: Doors) -> None:

@@ -9,11 +9,11 @@ from itertools import count
 
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.server import GrpcServer
-from turnwire.server.doors.grpc.servicer import Keys
 from turnwire.server.engine.port import Engine
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.runtime.clock import Clock, LoopClock, Timer
+from turnwire.server.runtime.local import Keys
 from turnwire.server.runtime.services import Observer, Services, Unobserved
 from turnwire.server.sealing import Seals
 from turnwire.server.session.limits import SessionLimits

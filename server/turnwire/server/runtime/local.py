@@ -5,19 +5,33 @@ Above it: the JSON doors. Below it: the sessions of the server, its store and it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Final, Protocol
 
+from turnwire.server.runtime.background import no_longer_streamed
 from turnwire.server.runtime.compacting import compact_response
+from turnwire.server.runtime.input_items import list_page
+from turnwire.server.runtime.models import told
 from turnwire.server.runtime.one_shot import one_response
 from turnwire.server.runtime.probing import count_input_tokens
 from turnwire.server.runtime.runner import SessionRunner
+from turnwire.server.runtime.services import THREAD_BYTES
 from turnwire.server.runtime.sessions import SessionRoom
+from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.error_pb2 import Error
-from turnwire.v1.errors import RequestError
-from turnwire.v1.response_pb2 import ResponseCreate
-from turnwire.v1.responses_service_pb2 import CompactResponseResponse, ConnectResponse
+from turnwire.v1.errors import RequestError, reject
+from turnwire.v1.json.refusal import shown
+from turnwire.v1.response_pb2 import Response, ResponseCreate
+from turnwire.v1.responses_service_pb2 import (
+    CompactResponseResponse,
+    ConnectResponse,
+    ListInputItemsRequest,
+    ListInputItemsResponse,
+    Model,
+)
 from turnwire.v1.server_event_pb2 import ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
 
@@ -76,13 +90,20 @@ class LocalCaller:
     def __init__(self, room: SessionRoom, principal: str, door: str) -> None:
         """Takes where sessions come from, whose they are, and the door for metrics."""
         self._room = room
+        self._services = room.services
         self._principal: Final = principal
         self._door = door
 
     async def respond(
         self, create: ResponseCreate, context: RequestContext
     ) -> AsyncGenerator[Sequence[ServerEvent], None]:
-        """Creates a response outside of any session; see `Caller`."""
+        """Creates a response outside of any session; see `Caller`. One in the background comes at full verbosity."""
+        if create.background:
+            run = await self._room.background.start(self._principal, create, context)
+            async with aclosing(run.follow(None)) as batches:
+                async for events in batches:
+                    yield events
+            return
         with self._room.session(self._principal, self._door) as runner:
             async for events in one_response(runner, create, context):
                 yield events
@@ -102,6 +123,99 @@ class LocalCaller:
     async def compact_response(self, create: ResponseCreate) -> CompactResponseResponse:
         """Compacts a conversation; see `Caller`."""
         return await compact_response(self._room.services, self._principal, create)
+
+    async def get_response(self, response_id: str, session_id: str = "") -> Response:
+        """Finds a response; see `Caller`. With the id of a session of the caller's, one that lives there only too."""
+        run = self._room.background.find(self._principal, response_id)
+        if run is not None and run.broken is not None:
+            return run.broken
+        return (await self._state(response_id, session_id)).response()
+
+    async def follow_response(
+        self, response_id: str, starting_after: int | None
+    ) -> AsyncGenerator[Sequence[ServerEvent], None]:
+        """Yields the events of a background response; see `Caller`.
+
+        After a sequence number, `created` comes again, and so does what announced the item that is open there: with
+        their old numbers, since the rest cannot be understood without them.
+        """
+        if starting_after is not None and starting_after < 0:
+            message = f"Invalid value for 'starting_after': {starting_after} is less than 0."
+            raise reject("invalid_value", message, param="starting_after", value=str(starting_after))
+        run = self._room.background.find(self._principal, response_id)
+        if run is None:
+            state = await self._state(response_id)
+            if state.parsed_settings().background:
+                raise no_longer_streamed(response_id)
+            message = f"Response '{response_id}' cannot be streamed: it was not created with 'background'."
+            raise reject("invalid_request_error", message, response_id=response_id)
+        async with aclosing(run.follow(starting_after)) as batches:
+            async for events in batches:
+                yield events
+
+    async def delete_response(self, response_id: str) -> None:
+        """Deletes a stored response, and ends it if it is at work in the background; see `Caller`."""
+        background = self._room.background
+        run = background.find(self._principal, response_id)
+        if run is not None:
+            await run.stop()
+            background.forget(run)
+        if not await self._services.store.delete(self._principal, response_id) and run is None:
+            raise _not_found(response_id)
+
+    async def cancel_response(self, response_id: str) -> Response:
+        """Cancels a background response; see `Caller`."""
+        run = self._room.background.find(self._principal, response_id)
+        if run is not None:
+            await run.stop()
+            return await self.get_response(response_id)
+        state = await self._state(response_id)
+        if not state.parsed_settings().background:
+            message = (
+                f"Response '{response_id}' cannot be cancelled: it was not created with 'background'. Who waits for it"
+                " ends it by going away."
+            )
+            raise reject("invalid_request_error", message, response_id=response_id)
+        return state.response()
+
+    async def list_input_items(self, request: ListInputItemsRequest) -> ListInputItemsResponse:
+        """Lists a page of what a response's own request brought; see `Caller`."""
+        state = await self._state(request.response_id)
+        if sum(len(entry.data) for entry in state.input) > THREAD_BYTES:
+            return await asyncio.to_thread(lambda: list_page(state.id, state.input_items(), request))
+        return list_page(state.id, state.input_items(), request)
+
+    async def list_models(self) -> Sequence[Model]:
+        """Lists the models; see `Caller`."""
+        services = self._services
+        return [told(info, engine.name, services.started) for info, engine in services.engines.models()]
+
+    async def _state(self, response_id: str, session_id: str = "") -> State:
+        """Finds a response that is stored, at work in the background, or of a session.
+
+        Raises:
+            RequestError: `response_not_found`.
+        """
+        if not response_id:
+            message = "Missing required parameter: 'response_id'."
+            raise reject("missing_required_parameter", message, param="response_id")
+        run = self._room.background.find(self._principal, response_id)
+        state = None if run is None else run.state()
+        if state is None and session_id:
+            session = self._services.sessions.get(session_id)
+            if session is not None and session.principal == self._principal:
+                state = session.snapshot(response_id) or session.find(response_id)
+        if state is None:
+            state = await self._services.store.get(self._principal, response_id)
+        if state is None:
+            raise _not_found(response_id)
+        return state
+
+
+def _not_found(response_id: str) -> RequestError:
+    name = shown(response_id)
+    message = f"Response with id '{name}' not found."
+    return reject("response_not_found", message, param="response_id", response_id=name)
 
 
 class LocalBackend:

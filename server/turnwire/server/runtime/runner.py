@@ -33,8 +33,8 @@ MAX_BATCH_BYTES: Final = 64 * 1024
 class SessionRunner:
     """One session at work."""
 
-    def __init__(self, services: Services, principal: str, door: str) -> None:
-        """Starts a session for a principal, behind a door named for metrics."""
+    def __init__(self, services: Services, principal: str, door: str, *, background: bool = False) -> None:
+        """Starts a session for a principal, behind a door named for metrics, or in the background of all doors."""
         self.services = services
         self.door = door
         clock = services.clock
@@ -51,6 +51,7 @@ class SessionRunner:
                 server=services.server,
                 features=FEATURES,
                 batch_window=services.batch_window,
+                background=background,
                 seal=partial(services.seals.seal, Purpose.REASONING),
             ),
             now,

@@ -25,6 +25,7 @@ THREAD_BYTES = 32 * 1024
 
 FEATURES = (
     "append",
+    "background",
     "cancel",
     "credit",
     "echo",
@@ -33,6 +34,7 @@ FEATURES = (
     "inherit",
     "lanes",
     "request_id",
+    "rules",
     "steer_held",
     "verbosity",
     "warm_up",
@@ -140,3 +142,9 @@ class Services:
     batch_window: float = 0.0
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
     """Live sessions by id, for look-ups of responses that are not stored."""
+    started: float = field(init=False)
+    """When the server began to serve, in seconds since 1970-01-01 UTC."""
+
+    def __post_init__(self) -> None:
+        """Notes the time."""
+        self.started = self.clock.wall()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from turnwire.server.runtime.background import Background
 from turnwire.server.runtime.runner import SessionRunner
 from turnwire.server.runtime.services import Services
 from turnwire.v1.errors import RequestError, make_error
@@ -25,6 +26,8 @@ class SessionRoom:
         self._max_per_principal = max_per_principal
         self._runners: set[SessionRunner] = set()
         self._per_principal: Counter[str] = Counter()
+        self.background = Background(self, services.clock)
+        """Responses that no connection owns."""
         self.draining = False
         """Whether no new sessions are taken."""
         self._idle = asyncio.Event()
@@ -46,8 +49,13 @@ class SessionRoom:
         for runner in tuple(self._runners):
             runner.go_away(reason, grace, retry_after)
 
-    def enter(self, principal: str, door: str) -> SessionRunner:
+    def enter(self, principal: str, door: str, *, background: bool = False) -> SessionRunner:
         """Gives a session, which has to be handed back to `leave`.
+
+        Args:
+            principal: Whose it is.
+            door: The entrance, for metrics.
+            background: Whether no connection owns it, so that its responses may run in the background.
 
         Raises:
             RequestError: There is no room, or the server is shutting down.
@@ -58,7 +66,7 @@ class SessionRoom:
         if len(self._runners) >= self._max_sessions or self._per_principal[principal] >= self._max_per_principal:
             message = "Too many sessions. Use lanes of the sessions you have, or close some."
             raise RequestError(make_error("too_many_connections", message, retry_after=1.0))
-        runner = SessionRunner(self.services, principal, door)
+        runner = SessionRunner(self.services, principal, door, background=background)
         self._runners.add(runner)
         self._per_principal[principal] += 1
         self._idle.clear()

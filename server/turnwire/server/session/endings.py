@@ -17,6 +17,7 @@ from turnwire.server.session.parts import truncated
 from turnwire.server.session.run import Run, Tally
 from turnwire.server.session.stage_times import measure, total
 from turnwire.server.session.state import State, full_response
+from turnwire.server.session.states import Phase
 from turnwire.server.session.token_data import token_output
 from turnwire.server.session.transcript import Origin
 from turnwire.v1.error_pb2 import Error
@@ -159,6 +160,12 @@ class Endings:
     def _persist(self, state: State, settings: ResponseCreate) -> None:
         if settings.store or not settings.HasField("store"):
             self._context.effects.append(Persist(state))
+
+    def snapshot(self, run: Run) -> State:
+        """Returns what a response at work is at this moment, for whoever retrieves it."""
+        waiting = run.phase is Phase.QUEUED
+        status = ResponseStatus.RESPONSE_STATUS_QUEUED if waiting else ResponseStatus.RESPONSE_STATUS_IN_PROGRESS
+        return self.state(run, status)
 
     def pause(self, run: Run) -> None:
         """Commits a checkpoint and announces that a held response waits for its client."""

@@ -381,6 +381,11 @@ class Session:
         """Looks up a response that can be continued from."""
         return self._context.retention.find(response_id)
 
+    def snapshot(self, response_id: str) -> State | None:
+        """Returns what a response at work or waiting is at this moment; None for any other."""
+        run = self._context.by_id.get(response_id)
+        return None if run is None else self._endings.snapshot(run)
+
     def gauges(self) -> Gauges:
         """Returns what is in use, for metrics."""
         runs = self._context.runs.values()

@@ -11,7 +11,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from turnwire.server.doors.grpc.options import GrpcOptions
-from turnwire.server.doors.grpc.servicer import SERVICE, Keys, ResponsesServicer
+from turnwire.server.doors.grpc.servicer import SERVICE, ResponsesServicer
+from turnwire.server.runtime.local import Keys
 from turnwire.server.runtime.services import Services
 from turnwire.server.runtime.sessions import SessionRoom
 
@@ -84,13 +85,16 @@ class GrpcServer:
         self.room.go_away(reason, grace, retry_after=0.0)
         if not grace:
             await self._server.stop(0)
+            await self.room.background.aclose()
             return
         stopping = asyncio.create_task(self._server.stop(grace + _SHUTDOWN_SLACK))
         idle = asyncio.create_task(self.room.idle())
         try:
-            await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
+            # What runs in the background has no stream that the server could wait for.
+            await asyncio.wait((idle,), timeout=grace + _SHUTDOWN_SLACK)
             # Who watches health or reflection never leaves by himself.
             await self._server.stop(_LAST_WORDS)
+            await self.room.background.aclose()
         finally:
             idle.cancel()
             stopping.cancel()

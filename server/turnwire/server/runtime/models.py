@@ -1,6 +1,6 @@
 """What the list of models tells of one model.
 
-Above: the servicer. Below: what engines and the model registry know of it.
+Above: `local`. Below: what engines and the model registry know of it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from turnwire.v1.responses_service_pb2 import Model, ModelCapabilities, ModelPri
 _ALL = Capabilities()
 
 
-def told(info: ModelInfo, engine: str) -> Model:
+def told(info: ModelInfo, engine: str, started: float) -> Model:
     """Returns a model as it is listed.
 
     Args:
         info: What is known of it.
         engine: The name of the engine behind it.
+        started: When the server began to serve it, in seconds since 1970-01-01 UTC.
     """
     profile = info.profile
     return Model(
@@ -32,6 +33,7 @@ def told(info: ModelInfo, engine: str) -> Model:
         unsupported_parameters=sorted(profile.unsupported),
         ignores_unsupported=profile.ignores,
         price=None if profile.price is None else _price(profile.price),
+        created=int(started),
     )
 
 
