@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from turnwire.server.engine.port import ModelInfo
 from turnwire.server.engine.scripted.turns import SpeedChange
 from turnwire.server.session.chunks import EngineFailure, Finish, FinishReason, PassUsage
+from turnwire.server.session.transcript import Entry, Origin
 
 if TYPE_CHECKING:
-    from tests.engine.conftest import MakeStage, Stage
+    from tests.engine.conftest import MakePrompt, MakeStage, RecordingSink, Stage
 
     from turnwire.server.engine.port import Engine
     from turnwire.server.engine.scripted.engine import ScriptedEngine
@@ -62,6 +64,23 @@ def test_the_pass_number_of_the_chain_chooses_the_turn(stage: Stage) -> None:
 
 def test_the_newest_text_chooses_the_turn_before_the_position_does(stage: Stage) -> None:
     assert stage.play(turn=0, newest="An Error happened").text == "Oh.{}"
+
+
+def test_what_was_said_in_a_warm_up_chooses_the_turn_of_a_create_without_input(
+    stage: Stage, new_prompt: MakePrompt, sink: RecordingSink
+) -> None:
+    warm = new_prompt(newest="An Error happened")
+    stage.engine.start(replace(warm, transcript=warm.transcript.extend((), frozenset())), sink)
+    stage.clock.run(3600)
+    assert sink.text == "Oh.{}"
+
+
+def test_what_the_model_said_last_chooses_no_turn(stage: Stage, new_prompt: MakePrompt, sink: RecordingSink) -> None:
+    asked = new_prompt(newest="An Error happened")
+    said = Entry(asked.transcript.new[-1].data, Origin.MODEL, 1)
+    stage.engine.start(replace(asked, transcript=asked.transcript.extend((said,), frozenset(), 1)), sink)
+    stage.clock.run(3600)
+    assert sink.text == stage.play(turn=0).text
 
 
 def test_the_same_prompt_gets_the_same_chunks(stage: Stage, make_stage: MakeStage) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from turnwire.server.engine.port import ModelInfo
 from turnwire.server.engine.scripted.pacing import Ticker
 from turnwire.server.engine.scripted.script import Script, compile_turn, failed, make_call_id, plan
+from turnwire.server.session.transcript import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from turnwire.server.engine.scripted.pacing import Clock, PacedGeneration
     from turnwire.server.engine.scripted.turns import Scenario, Selection, Speed, SpeedChange
     from turnwire.server.session.prompt import Prompt
+    from turnwire.server.session.transcript import Transcript
 
 
 class ScriptedEngine:
@@ -66,8 +68,7 @@ class ScriptedEngine:
         if self._closed:
             return failed("server_error", "the scripted engine is closed"), self._fallback_speed
         scenario = self._scenario
-        newest = prompt.transcript.new[-1:] if scenario.reads_text else ()
-        selection = scenario.select(prompt.turn, newest[0].text() if newest else "")
+        selection = scenario.select(prompt.turn, _newest_text(prompt.transcript) if scenario.reads_text else "")
         if selection is None:
             msg = f"the scripted engine has no turn for pass {prompt.turn + 1}: the scenario has ended"
             return failed("server_error", msg), self._fallback_speed
@@ -91,3 +92,9 @@ class ScriptedEngine:
             else:
                 ids.append(call.call_id)
         return ids
+
+
+def _newest_text(transcript: Transcript) -> str:
+    """Returns the text of the newest item, be it a warm-up's; "" where the model itself spoke last."""
+    newest = next((segment.new[-1] for segment in transcript.segments() if segment.new), None)
+    return "" if newest is None or newest.origin is Origin.MODEL else newest.text()
