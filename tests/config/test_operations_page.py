@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from turnwire.server.config import ServerConfig
 from turnwire.server.keys import KeyRing
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.settings import SETTINGS, limit_reader
+from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.engine_metrics import EngineMetrics
 from turnwire.server.telemetry.metrics import STAGES, Metrics
 
@@ -71,6 +73,7 @@ def told(families: Iterable[Metric]) -> list[list[str]]:
 
 def test_the_tables_of_metrics_are_complete() -> None:
     assert rows("| metric |") == told(Metrics().describe())
+    assert rows("| carried metric |") == told(CarriedMetrics(CollectorRegistry()).collect())
     assert rows("| engine metric |") == told(EngineMetrics().collect())
     assert [row[0] for row in rows("| stage |")] == [code(stage) for stage in STAGES]
 

@@ -35,7 +35,10 @@ from turnwire.server.telemetry.engine_metrics import EngineMetrics, PricedMetric
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire.server.tools.config import ToolsConfig
 from turnwire.server.tools.port import HostedTools, NoHostedTools
+from turnwire.server.runtime.sessions import SessionRoom
+from turnwire.server.sealing import SealFileError, Seals
 from turnwire.server.tools.room import HostedRoom, MissingExtra, open_room
+from turnwire.server.telemetry.carried import CarriedMetrics
 
 _log: Final = logging.getLogger(__name__)
 
@@ -57,11 +60,32 @@ def _hosted(config: ToolsConfig) -> HostedRoom:
 
 
 def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools, metrics: Metrics) -> Services:
-    policy = Preparer(registry.resolve, config.limits, count=vocabulary.count, hosted=tools, profile=registry.profile)
+    seals = _seals(config)
+    store = MemoryStore()
+    policy = Preparer(
+        registry.resolve,
+        config.limits,
+        count=vocabulary.count,
+        hosted=tools,
+        profile=registry.profile,
+        seals=seals,
+        find_items=store.find_items,
+        notices=CarriedMetrics(metrics.registry),
+    )
     return Services(
         engines=registry,
         policy=policy,
-        store=MemoryStore(),
+        store=store,
+        seals=seals,
+def _seals(config: ServerConfig) -> Seals:
+    if config.seal_key_file is None:
+        return Seals.fresh()
+    try:
+        return Seals.load(config.seal_key_file)
+    except SealFileError as error:
+        raise ConfigError([str(error)]) from error
+
+
         tools=tools,
         clock=LoopClock(),
         count_tokens=vocabulary.count,

@@ -17,7 +17,15 @@ from typing import Any, Final, TypeVar
 
 import click
 
-_NEEDED: Final = ("grpc_health", "grpc_reflection", "jsonschema", "prometheus_client", "tiktoken")
+_NEEDED: Final = (
+    "aiohttp",
+    "cryptography",
+    "grpc_health",
+    "grpc_reflection",
+    "jsonschema",
+    "prometheus_client",
+    "tiktoken",
+)
 
 # Here and not when a server starts, so that `turnwire --help` can say what to install.
 for _module in _NEEDED:

@@ -92,6 +92,8 @@ class ServerConfig:
     """Keys that clients must show, see `keys`; None lets anybody in, as the anonymous principal."""
     allow_public: bool = False
     """Whether addresses that others can reach may be bound without keys."""
+    seal_key_file: Path | None = None
+    """Keys that seal what clients keep for the server, see `sealing`; None makes one that is gone with the process."""
     disable: frozenset[str] = frozenset()
     """Optimizations to switch off, of `SWITCHES`."""
     tls: TlsConfig | None = None

@@ -98,6 +98,7 @@ _SETTINGS: Final = (
     Setting("batch_window", "How long later tokens may wait for company.", "0s", "--batch-window", "DURATION"),
     Setting("limits.grace", "Time for running responses at shut-down.", "30s", "--drain-grace", "DURATION"),
     Setting("max_sessions", "Sessions at the same time.", "20000", "--max-sessions", "N"),
+    Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
     Setting("max_sessions_per_key", "Sessions of one principal.", "10000", "--max-sessions-per-key", "N"),
     Setting("max_message_bytes", "Largest message on the wire.", "32MiB"),
     Setting("keepalive.time", "Silence after which the server pings a client.", "30s"),
@@ -161,6 +162,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
             timeout=get("keepalive.timeout", values.duration(0.1), base.keepalive.timeout),
             min_client_interval=get(
                 "keepalive.min_client_interval", values.duration(0), base.keepalive.min_client_interval
+        seal_key_file=get_in("seal_key_file", values.file, None),
             ),
         ),
         batch_window=get("batch_window", values.duration(0, MAX_BATCH_WINDOW), base.batch_window),
