@@ -47,6 +47,11 @@ class EngineRegistry:
         found = self._info(model)
         return PLAIN if found is None else found.profile
 
+    def context_length(self, model: str) -> int | None:
+        """Returns the tokens of prompt and output together of a resolved model; None where nobody says."""
+        found = self._info(model)
+        return None if found is None else found.context_length
+
     def engine(self, model: str) -> Engine | None:
         """Returns the engine of a resolved model; None when it is served no more."""
         for engine in self.engines:

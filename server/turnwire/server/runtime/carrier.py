@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from turnwire.server.engine.port import Generation
+from turnwire.server.runtime.fitting import Fitting, fitting
 from turnwire.server.runtime.services import THREAD_BYTES, Services
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 from turnwire.server.session.effects import (
@@ -27,6 +28,7 @@ from turnwire.server.session.effects import (
     Persist,
     Prepare,
     PrepareAppend,
+    Prepared,
     Refused,
     ResponseEnded,
     ResumePass,
@@ -184,15 +186,30 @@ class Carrier:
         now = self.services.clock.now
         try:
             ready = self.services.policy.prepare(effect)
+            counting = fitting(self.services.engines, effect, ready)
         except Exception as error:
             self.session.refused(now(), effect.handle, _refusal(error))
+            return
+        if counting is not None:
+            self._spawn(self._prepare_counted(effect, ready, counting))
             return
         self.session.prepared(now(), effect.handle, ready)
 
     async def _prepare_apart(self, effect: Prepare) -> None:
-        now = self.services.clock.now
         try:
             ready = await asyncio.to_thread(self.services.policy.prepare, effect)
+            counting = fitting(self.services.engines, effect, ready)
+        except Exception as error:
+            self.session.refused(self.services.clock.now(), effect.handle, _refusal(error))
+            self.owner.settle()
+            return
+        await self._prepare_counted(effect, ready, counting)
+
+    async def _prepare_counted(self, effect: Prepare, ready: Prepared, counting: Fitting | None) -> None:
+        now = self.services.clock.now
+        try:
+            if counting is not None:
+                await counting.check()
         except Exception as error:
             self.session.refused(now(), effect.handle, _refusal(error))
         else:
