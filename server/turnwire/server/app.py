@@ -29,16 +29,16 @@ from turnwire.server.policy.prepare import Preparer
 from turnwire.server.prompt import vocabulary
 from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.services import Services
+from turnwire.server.runtime.sessions import SessionRoom
+from turnwire.server.sealing import SealFileError, Seals
 from turnwire.server.store.memory import MemoryStore
+from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.endpoint import MetricsEndpoint
 from turnwire.server.telemetry.engine_metrics import EngineMetrics, PricedMetrics
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire.server.tools.config import ToolsConfig
 from turnwire.server.tools.port import HostedTools, NoHostedTools
-from turnwire.server.runtime.sessions import SessionRoom
-from turnwire.server.sealing import SealFileError, Seals
 from turnwire.server.tools.room import HostedRoom, MissingExtra, open_room
-from turnwire.server.telemetry.carried import CarriedMetrics
 
 _log: Final = logging.getLogger(__name__)
 
@@ -56,6 +56,15 @@ def _hosted(config: ToolsConfig) -> HostedRoom:
     try:
         return open_room(config)
     except MissingExtra as error:
+        raise ConfigError([str(error)]) from error
+
+
+def _seals(config: ServerConfig) -> Seals:
+    if config.seal_key_file is None:
+        return Seals.fresh()
+    try:
+        return Seals.load(config.seal_key_file)
+    except SealFileError as error:
         raise ConfigError([str(error)]) from error
 
 
@@ -77,15 +86,6 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
         policy=policy,
         store=store,
         seals=seals,
-def _seals(config: ServerConfig) -> Seals:
-    if config.seal_key_file is None:
-        return Seals.fresh()
-    try:
-        return Seals.load(config.seal_key_file)
-    except SealFileError as error:
-        raise ConfigError([str(error)]) from error
-
-
         tools=tools,
         clock=LoopClock(),
         count_tokens=vocabulary.count,

@@ -90,10 +90,10 @@ class ServerConfig:
     """Which tools the server runs itself; None runs none."""
     api_key_file: Path | None = None
     """Keys that clients must show, see `keys`; None lets anybody in, as the anonymous principal."""
-    allow_public: bool = False
-    """Whether addresses that others can reach may be bound without keys."""
     seal_key_file: Path | None = None
     """Keys that seal what clients keep for the server, see `sealing`; None makes one that is gone with the process."""
+    allow_public: bool = False
+    """Whether addresses that others can reach may be bound without keys."""
     disable: frozenset[str] = frozenset()
     """Optimizations to switch off, of `SWITCHES`."""
     tls: TlsConfig | None = None

@@ -90,6 +90,7 @@ _SETTINGS: Final = (
     Setting("models", "Serve the engines and models of a registry file, in place of --engine.", "", "--models", "FILE"),
     Setting("tools_file", "Run the hosted tools of this file: MCP servers, web search.", "", "--tools-file", "FILE"),
     Setting("api_key_file", "Let in only who shows a key of this file.", "", "--api-key-file", "FILE"),
+    Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
     Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
     Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
     Setting("tls.cert", "Certificate chain of the gRPC door, PEM.", "", "--tls-cert", "FILE"),
@@ -98,7 +99,6 @@ _SETTINGS: Final = (
     Setting("batch_window", "How long later tokens may wait for company.", "0s", "--batch-window", "DURATION"),
     Setting("limits.grace", "Time for running responses at shut-down.", "30s", "--drain-grace", "DURATION"),
     Setting("max_sessions", "Sessions at the same time.", "20000", "--max-sessions", "N"),
-    Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
     Setting("max_sessions_per_key", "Sessions of one principal.", "10000", "--max-sessions-per-key", "N"),
     Setting("max_message_bytes", "Largest message on the wire.", "32MiB"),
     Setting("keepalive.time", "Silence after which the server pings a client.", "30s"),
@@ -153,6 +153,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         models=_models(sources, environ),
         tools=_tools(sources, environ),
         api_key_file=get_in("api_key_file", values.file, None),
+        seal_key_file=get_in("seal_key_file", values.file, None),
         allow_public=get("allow_public", values.read_bool, base.allow_public),
         disable=get("disable", values.read_names(SWITCHES), base.disable),
         tls=_tls(sources),
@@ -162,7 +163,6 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
             timeout=get("keepalive.timeout", values.duration(0.1), base.keepalive.timeout),
             min_client_interval=get(
                 "keepalive.min_client_interval", values.duration(0), base.keepalive.min_client_interval
-        seal_key_file=get_in("seal_key_file", values.file, None),
             ),
         ),
         batch_window=get("batch_window", values.duration(0, MAX_BATCH_WINDOW), base.batch_window),
