@@ -42,9 +42,17 @@ async def line(process: Process) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_server_says_where_it_listens_and_ends_well_when_told(start: Start, number: signal.Signals) -> None:
     async with asyncio.timeout(30):
-        process = await start("serve", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        addresses = [word for flag in ("--grpc", "--http", "--metrics") for word in (flag, "127.0.0.1:0")]
+        process = await start("serve", *addresses)
 
         assert re.fullmatch(r"grpc listening on 127\.0\.0\.1:[1-9]\d*", await line(process))
+        http = re.fullmatch(r"http listening on http://127\.0\.0\.1:([1-9]\d*)", await line(process))
+        assert http is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(http[1]))
+        writer.write(b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b'"code":"unknown_url"' in await reader.read()
+        writer.close()
+        await writer.wait_closed()
         match = re.fullmatch(r"metrics listening on http://127\.0\.0\.1:([1-9]\d*)/metrics", await line(process))
         assert match is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", int(match[1]))
@@ -59,23 +67,37 @@ async def test_a_server_says_where_it_listens_and_ends_well_when_told(start: Sta
     assert b"Traceback" not in stderr
 
 
-@pytest.mark.parametrize("flag", ["--grpc", "--metrics"])
+@pytest.mark.parametrize("flag", ["--grpc", "--http", "--metrics"])
 async def test_a_port_in_use_is_a_failure_at_run_time(start: Start, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         async with asyncio.timeout(30):
-            process = await start("serve", "--grpc", "127.0.0.1:0", "--metrics", "off", flag, taken)
+            others = {"--grpc": "127.0.0.1:0", "--http": "off", "--metrics": "off"} | {flag: taken}
+            process = await start("serve", *[word for pair in others.items() for word in pair])
             stdout, stderr = await process.communicate()
 
     assert (process.returncode, stdout) == (1, b"")
     assert stderr.decode().splitlines()[-1].startswith("Error: ")
+    assert flag in stderr.decode()
     assert b"Traceback" not in stderr
 
 
 async def test_a_wrong_flag_is_wrong_usage(start: Start) -> None:
     async with asyncio.timeout(30):
-        process = await start("serve", "--http", "127.0.0.1:8080")
+        process = await start("serve", "--http", "8080")
         _, stderr = await process.communicate()
 
     assert process.returncode == 2
-    assert stderr.decode().startswith("Error: --http: HTTP and WebSocket are not available in this version")
+    assert stderr.decode().startswith("Error: --http: expected HOST:PORT, unix:PATH or off")
+
+
+async def test_a_server_can_do_without_grpc(start: Start) -> None:
+    async with asyncio.timeout(30):
+        process = await start("serve", "--grpc", "off", "--http", "127.0.0.1:0", "--metrics", "off")
+
+        assert (await line(process)).startswith("http listening on http://127.0.0.1:")
+        process.terminate()
+        stdout, stderr = await process.communicate()
+
+    assert (process.returncode, stdout) == (0, b"")
+    assert b"Traceback" not in stderr

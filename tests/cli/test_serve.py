@@ -93,12 +93,12 @@ def test_the_environment_and_the_file_are_read(
 
 
 def test_a_wrong_configuration_exits_with_2_before_anything_starts(run: Callable[..., Result], server: StandIn) -> None:
-    result = run("--http", "127.0.0.1:8080", "--grpc", "0.0.0.0:1")
+    result = run("--http", "http://x", "--grpc", "0.0.0.0:1")
 
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
-        "Error: --http: HTTP and WebSocket are not available in this version; leave it off",
+        "Error: --http: expected HOST:PORT, unix:PATH or off, found the URL 'http://x'",
         "Error: --grpc: 0.0.0.0:1 can be reached by others: give --api-key-file, or --allow-public to let anybody in",
     ]
     assert server.config is None

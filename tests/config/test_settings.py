@@ -164,7 +164,8 @@ def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"http": "127.0.0.1:8080"}, "--http: HTTP and WebSocket are not available in this version; leave it off"),
+        ({"http": ("8080",)}, "--http: expected HOST:PORT, unix:PATH or off, found '8080'; the host is missing"),
+        ({"websocket": "maybe"}, "--websocket: expected true or false, found 'maybe'"),
         ({"engine.kind": "opena"}, "--engine: there is no engine 'opena'; did you mean \"openai\"?"),
         (
             {"engine.kind": "openai"},
@@ -209,7 +210,7 @@ def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
         ({"models": "/nowhere/m"}, "--models: cannot read /nowhere/m: No such file or directory"),
         ({"tools_file": "/nowhere/t"}, "--tools-file: cannot read /nowhere/t: No such file or directory"),
         ({"disable": ("cache",)}, '--disable: unknown name "cache"; there are none in this version'),
-        ({"grpc": ("off",)}, "--grpc: nothing to listen on: this version has no other door"),
+        ({"grpc": ("off",), "http": ("off",)}, "--grpc: nothing to listen on: --http is off too"),
         ({"grpc": ("off", "localhost:1")}, "--grpc: off cannot stand beside addresses"),
         ({"grpc": ("localhost:1", "localhost:1")}, "--grpc: localhost:1 is named twice"),
         ({"api_key_file": "/nowhere/k"}, "--api-key-file: cannot read /nowhere/k: No such file or directory"),
@@ -261,7 +262,7 @@ def test_the_file_can_come_from_the_environment(tmp_path: Path) -> None:
     assert load_config({}, {"TURNWIRE_CONFIG": str(tmp_path / "turnwire.toml")}).max_sessions == 7
 
 
-@pytest.mark.parametrize("flags", [{"grpc": ("0.0.0.0:1",)}, {"metrics": "[::]:1"}])
+@pytest.mark.parametrize("flags", [{"grpc": ("0.0.0.0:1",)}, {"http": ("0.0.0.0:1",)}, {"metrics": "[::]:1"}])
 def test_a_public_address_needs_keys_or_a_word(tmp_path: Path, mistakes: Mistakes, flags: dict[str, object]) -> None:
     [problem] = mistakes(**flags)
 

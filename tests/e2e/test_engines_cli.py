@@ -69,7 +69,17 @@ async def started(*arguments: str, cwd: Path) -> AsyncGenerator[asyncio.subproce
 @asynccontextmanager
 async def serving(line: str, cwd: Path) -> AsyncGenerator[str, None]:
     """Runs a command line of the page, at a free port, and yields its address."""
-    words = ["-m", "turnwire.client.cli", *shlex.split(line), "--grpc", "127.0.0.1:0", "--metrics", "off"]
+    words = [
+        "-m",
+        "turnwire.client.cli",
+        *shlex.split(line),
+        "--grpc",
+        "127.0.0.1:0",
+        "--http",
+        "off",
+        "--metrics",
+        "off",
+    ]
     async with started(*words, cwd=cwd) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -214,7 +224,9 @@ async def test_local(tmp_path: Path, options: tuple[str, ...]) -> None:
 
 async def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
     line = shlex.split(command("vllm", "harmony").replace("127.0.0.1:8000", "127.0.0.1:9"))
-    async with started("-m", "turnwire.client.cli", *line, "--metrics", "off", cwd=tmp_path) as process:
+    async with started(
+        "-m", "turnwire.client.cli", *line, "--http", "off", "--metrics", "off", cwd=tmp_path
+    ) as process:
         async with asyncio.timeout(BOUND):
             _, words = await process.communicate()
     assert process.returncode == 1
@@ -224,7 +236,9 @@ async def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_an_engine_of_another_model_is_refused(fake: Fake, tmp_path: Path) -> None:
     upstream = await fake(*tokens_fake("vllm_grpc", "--vocab", "1000", "--eos", "2"))
     line = shlex.split(command("vllm-grpc", "harmony").replace("127.0.0.1:50061", upstream))
-    async with started("-m", "turnwire.client.cli", *line, "--metrics", "off", cwd=tmp_path) as process:
+    async with started(
+        "-m", "turnwire.client.cli", *line, "--http", "off", "--metrics", "off", cwd=tmp_path
+    ) as process:
         async with asyncio.timeout(BOUND):
             _, words = await process.communicate()
     assert process.returncode == 1

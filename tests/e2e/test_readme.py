@@ -42,7 +42,18 @@ def session() -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    command = [sys.executable, "-m", "turnwire.client.cli", "serve", "--grpc", "127.0.0.1:0", "--metrics", "off"]
+    command = [
+        sys.executable,
+        "-m",
+        "turnwire.client.cli",
+        "serve",
+        "--grpc",
+        "127.0.0.1:0",
+        "--http",
+        "off",
+        "--metrics",
+        "off",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

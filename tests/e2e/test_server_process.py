@@ -122,7 +122,7 @@ async def _started(*arguments: str) -> AsyncGenerator[asyncio.subprocess.Process
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     scenario = tmp_path / "slow.toml"
     scenario.write_text(SLOW)
-    settings = ("--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--scenario", str(scenario))
+    settings = ("--grpc", "127.0.0.1:0", "--http", "off", "--metrics", "127.0.0.1:0", "--scenario", str(scenario))
     async with _started(*SERVE, *settings) as process:
         running = Server(process)
         grpc, metrics = await running.line(), await running.line()
@@ -186,7 +186,7 @@ async def test_a_signal_right_after_the_ready_line_is_heard(server: Server) -> N
 async def test_a_port_in_use_is_said_in_a_sentence(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"127.0.0.1:{taken.getsockname()[1]}"
-        async with _started(*SERVE, "--grpc", port, "--metrics", "off") as second:
+        async with _started(*SERVE, "--grpc", port, "--http", "off", "--metrics", "off") as second:
             code, words = await Server(second).exit()
         assert code == 1
         sentence = f"Error: cannot listen at {port}: another server is using it. Choose another address with --grpc"

@@ -13,7 +13,18 @@ from turnwire.client import connect
 
 @asynccontextmanager
 async def serve(*arguments: str) -> AsyncGenerator[str]:
-    command = [sys.executable, "-m", "turnwire.client.cli", "serve", "--grpc", "127.0.0.1:0", "--metrics", "off"]
+    command = [
+        sys.executable,
+        "-m",
+        "turnwire.client.cli",
+        "serve",
+        "--grpc",
+        "127.0.0.1:0",
+        "--http",
+        "off",
+        "--metrics",
+        "off",
+    ]
     process = await asyncio.create_subprocess_exec(*command, *arguments, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

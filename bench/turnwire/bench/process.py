@@ -45,7 +45,18 @@ def server_process(scenario: str) -> Generator[ServerProcess, None, None]:
     with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as folder:
         path = Path(folder) / "scenario.toml"
         path.write_text(scenario, encoding="utf-8")
-        command = [sys.executable, "-m", "turnwire.client.cli", "serve", "--grpc", "127.0.0.1:0", "--metrics", "off"]
+        command = [
+            sys.executable,
+            "-m",
+            "turnwire.client.cli",
+            "serve",
+            "--grpc",
+            "127.0.0.1:0",
+            "--http",
+            "off",
+            "--metrics",
+            "off",
+        ]
         server = subprocess.Popen(
             [*command, "--scenario", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,10 @@ from turnwire.server.config import ConfigError, ServerConfig, StartError, TlsCon
 from turnwire.server.doors.binding import CannotBind, prepare
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.server import GrpcServer
+from turnwire.server.doors.http.options import HttpOptions
+from turnwire.server.doors.http.server import HttpServer
+from turnwire.server.doors.websocket.door import WebSocketDoor
+from turnwire.server.doors.websocket.options import WebSocketOptions
 from turnwire.server.engine.port import Engine
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.keys import KeyRing
@@ -28,6 +33,7 @@ from turnwire.server.models.specs import Registry
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.prompt import vocabulary
 from turnwire.server.runtime.clock import LoopClock
+from turnwire.server.runtime.local import LocalBackend
 from turnwire.server.runtime.services import Services
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.server.sealing import SealFileError, Seals
@@ -123,6 +129,47 @@ def _read(path: Path) -> bytes:
         raise StartError(msg) from error
 
 
+def _ssl_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(tls.cert, tls.key, password="")
+        if tls.client_ca is not None:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (ssl.SSLError, OSError) as error:
+        msg = f"the certificates cannot be used: {error}"
+        raise StartError(msg) from error
+    return context
+
+
+def _http_server(config: ServerConfig, room: SessionRoom, backend: LocalBackend) -> HttpServer:
+    limits = config.limits
+    websocket = WebSocketDoor(
+        backend, WebSocketOptions(max_message_bytes=limits.max_request_bytes, stall_timeout=limits.stall_timeout)
+    )
+    return HttpServer(
+        backend,
+        room.services.clock,
+        HttpOptions(max_body_bytes=limits.max_request_bytes, stall_timeout=limits.stall_timeout),
+        websocket.handle if config.websocket else None,
+    )
+
+
+async def _open_http(server: HttpServer, address: Address, tls: ssl.SSLContext | None) -> str:
+    """Listens, and returns the URL."""
+    try:
+        prepare(address)
+        bound = await server.listen(address, None if address.path else tls)
+    except (CannotBind, OSError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        msg = f"cannot listen at {address}: {reason}. Choose another address with --http"
+        raise StartError(msg) from error
+    return str(bound) if bound.path else f"{'https' if tls else 'http'}://{bound}"
+
+
 def _listen(server: GrpcServer, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
     try:
         prepare(address)
@@ -181,25 +228,37 @@ async def _serve(
     metrics.watch(lambda: [session.gauges() for session in services.sessions.values()])
     # Now and not with the first request, which would wait half a second for it.
     vocabulary.encoding()
-    server = GrpcServer(services, keys, _options(config), on_refused=metrics.auth_failed)
+    room = SessionRoom(services, config.max_sessions, config.max_sessions_per_key)
+    grpc_server = GrpcServer(services, keys, _options(config), on_refused=metrics.auth_failed, room=room)
+    http_server = _http_server(config, room, LocalBackend(room, keys, metrics.auth_failed))
     credentials = _credentials(config.tls)
-    bound = [_listen(server, address, credentials) for address in config.grpc]
+    bound = [_listen(grpc_server, address, credentials) for address in config.grpc]
     stopping = asyncio.Event()
     endpoint = MetricsEndpoint(metrics.registry, healthy=lambda: not stopping.is_set())
+
+    async def stop(grace: float) -> None:
+        # Sessions of all doors hear of it at the same time.
+        room.go_away("shutdown", grace, retry_after=0.0)
+        await asyncio.gather(grpc_server.stop(grace), http_server.stop(grace))
+
     # Before anybody hears that the server is ready, since the next thing may be a signal.
     _on_signals(stopping.set)
     try:
         metrics_at = await _expose(endpoint, config.metrics) if config.metrics else None
-        await server.start()
+        tls = _ssl_context(config.tls)
+        urls = [await _open_http(http_server, address, tls) for address in config.http]
+        await grpc_server.start()
         for address in bound:
             ready(f"grpc listening on {address}")
+        for url in urls:
+            ready(f"http listening on {url}")
         if metrics_at is not None:
             ready(f"metrics listening on {_url(metrics_at)}")
         await stopping.wait()
         _log.info("draining: running responses get %g s; a second signal stops at once", config.drain_grace)
-        await _drain(server, config.drain_grace)
+        await _drain(stop, config.drain_grace)
     finally:
-        await server.stop(0)
+        await stop(0)
         await endpoint.stop()
 
 
@@ -213,11 +272,11 @@ def _on_signals(callback: Callable[[], None]) -> None:
         loop.add_signal_handler(number, callback)
 
 
-async def _drain(server: GrpcServer, grace: float) -> None:
+async def _drain(stop: Callable[[float], Awaitable[None]], grace: float) -> None:
     """Drains until it is done or a second signal comes."""
     again = asyncio.Event()
     _on_signals(again.set)
-    draining = asyncio.create_task(server.stop(grace))
+    draining = asyncio.ensure_future(stop(grace))
     impatient = asyncio.create_task(again.wait())
     await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
     impatient.cancel()

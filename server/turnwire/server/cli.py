@@ -52,6 +52,7 @@ Examples:
   turnwire serve
   turnwire serve --scenario my.toml --tokens-per-second 1000
   turnwire serve --grpc 127.0.0.1:0 --grpc unix:/run/turnwire.sock
+  turnwire serve --http 127.0.0.1:0 --grpc off
   turnwire serve --grpc 0.0.0.0:50051 --api-key-file keys.txt --metrics off
   turnwire serve --config turnwire.toml --log-format json
 
@@ -95,7 +96,7 @@ def _option(setting: Setting) -> Callable[[_Command], _Command]:
 @_options
 @click.pass_context
 def serve(context: click.Context, /, **given: object) -> None:
-    """Serve the Responses API over gRPC.
+    """Serve the Responses API over gRPC, HTTP and WebSocket.
 
     Writes one line to standard output per address, once it listens; logs go to standard error.
     """

@@ -39,7 +39,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Certificates of the gRPC door, as PEM files."""
+    """Certificates of the gRPC and HTTP doors, as PEM files."""
 
     cert: Path
     """The server's certificate, followed by its intermediates."""
@@ -78,8 +78,10 @@ class ServerConfig:
 
     grpc: tuple[Address, ...] = (Address("127.0.0.1", 50051),)
     """Where the gRPC door listens."""
-    http: Address | None = None
-    """Where the HTTP door listens; None, since this version has none."""
+    http: tuple[Address, ...] = (Address("127.0.0.1", 8080),)
+    """Where the HTTP door listens, which takes WebSockets too."""
+    websocket: bool = True
+    """Whether the HTTP door takes WebSockets; else it answers upgrades by 426."""
     metrics: Address | None = field(default_factory=lambda: Address("127.0.0.1", 9464))
     """Where /metrics and /healthz are answered; None for nowhere."""
     engine: EngineSpec = field(default_factory=EngineSpec)
@@ -97,7 +99,7 @@ class ServerConfig:
     disable: frozenset[str] = frozenset()
     """Optimizations to switch off, of `SWITCHES`."""
     tls: TlsConfig | None = None
-    """Certificates of the gRPC door; None speaks plaintext. Unix sockets are always plaintext."""
+    """Certificates of the gRPC and HTTP doors; None speaks plaintext. Unix sockets are always plaintext."""
     limits: SessionLimits = field(default_factory=SessionLimits)
     """What one session may use."""
     keepalive: KeepaliveConfig = KeepaliveConfig()
@@ -121,6 +123,6 @@ class ServerConfig:
 
     def public_addresses(self) -> Iterator[Address]:
         """Yields the addresses that others than this machine may reach."""
-        for address in (*self.grpc, self.http, self.metrics):
+        for address in (*self.grpc, *self.http, self.metrics):
             if address is not None and address.public:
                 yield address

@@ -35,7 +35,15 @@ _FORMATS: Final[tuple[LogFormat, ...]] = get_args(LogFormat)
 _SETTINGS: Final = (
     Setting("config", "Read settings from a TOML file.", "", "--config", "FILE"),
     Setting("grpc", "Listen for gRPC here. Repeatable.", "127.0.0.1:50051", "--grpc", "ADDRESS", repeatable=True),
-    Setting("http", "Listen for HTTP and WebSocket here; not available in this version.", "off", "--http", "ADDRESS"),
+    Setting(
+        "http",
+        "Listen for HTTP and WebSocket here. Repeatable.",
+        "127.0.0.1:8080",
+        "--http",
+        "ADDRESS",
+        repeatable=True,
+    ),
+    Setting("websocket", "Take WebSockets on the HTTP door; else answer 426.", "true", "--websocket", "BOOL"),
     Setting("metrics", "Answer /metrics and /healthz here.", "127.0.0.1:9464", "--metrics", "ADDRESS"),
     Setting(
         "engine.kind",
@@ -93,7 +101,7 @@ _SETTINGS: Final = (
     Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
     Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
     Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
-    Setting("tls.cert", "Certificate chain of the gRPC door, PEM.", "", "--tls-cert", "FILE"),
+    Setting("tls.cert", "Certificate chain of the gRPC and HTTP doors, PEM.", "", "--tls-cert", "FILE"),
     Setting("tls.key", "Private key of the certificate, PEM.", "", "--tls-key", "FILE"),
     Setting("tls.client_ca", "Ask clients for certificates signed by these, PEM.", "", "--tls-client-ca", "FILE"),
     Setting("batch_window", "How long later tokens may wait for company.", "0s", "--batch-window", "DURATION"),
@@ -147,7 +155,8 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
     get, get_in = sources.get, sources.get_in
     return ServerConfig(
         grpc=get_in("grpc", values.addresses, base.grpc),
-        http=get("http", _no_http, None),
+        http=get_in("http", values.addresses, base.http),
+        websocket=get("websocket", values.read_bool, base.websocket),
         metrics=get_in("metrics", values.address, base.metrics),
         engine=_engine(sources, environ),
         models=_models(sources, environ),
@@ -303,8 +312,8 @@ def limit_reader(name: str, default: object) -> Callable[[object], object]:
 
 def _check(config: ServerConfig, sources: Sources) -> None:
     """Checks what no single value can tell."""
-    if not config.grpc:
-        sources.problems.append(f"{sources.place('grpc')}: nothing to listen on: this version has no other door")
+    if not (config.grpc or config.http):
+        sources.problems.append(f"{sources.place('grpc')}: nothing to listen on: --http is off too")
     if config.max_message_bytes < config.limits.max_request_bytes:
         both = f"{config.max_message_bytes} is less than limits.max_request_bytes, {config.limits.max_request_bytes}"
         sources.problems.append(f"{sources.place('max_message_bytes')}: {both}")
@@ -312,13 +321,7 @@ def _check(config: ServerConfig, sources: Sources) -> None:
     if sources.given("api_key_file") or config.allow_public:
         return
     for address in config.public_addresses():
-        place = sources.place("metrics" if address == config.metrics else "grpc")
+        place = sources.place("metrics" if address == config.metrics else "http" if address in config.http else "grpc")
         sources.problems.append(
             f"{place}: {address} can be reached by others: give --api-key-file, or --allow-public to let anybody in"
         )
-
-
-def _no_http(value: object) -> None:
-    if value != "off":
-        msg = "HTTP and WebSocket are not available in this version; leave it off"
-        raise ValueError(msg)

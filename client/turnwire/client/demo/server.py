@@ -40,7 +40,7 @@ async def scripted_server(folder: Path) -> AsyncGenerator[str, None]:
     """
     log = folder / "server.log"
     command = [sys.executable, "-m", "turnwire.client.cli", "serve"]
-    flags = ["--engine", "scripted", "--grpc", "127.0.0.1:0", "--metrics", "off"]
+    flags = ["--engine", "scripted", "--grpc", "127.0.0.1:0", "--http", "off", "--metrics", "off"]
     # Neither variables nor a file of whoever runs the demo shall change what it shows.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TURNWIRE_")}
     with log.open("wb") as errors:
