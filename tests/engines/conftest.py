@@ -7,7 +7,7 @@ llama.cpp's threads spin while they wait for each other, and tests share their c
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from turnwire.server.engine.local.config import LocalConfig
 from turnwire.server.engine.local.engine import LocalEngine
 from turnwire.server.engine.local.llama import LlamaServer, Loaded
 from turnwire.server.engine.local.model import ModelFile, find_model
+from turnwire.server.engine.local.speech import Speech, open_speech
 from turnwire.server.testing import make_services, serving
 
 CONFIG = LocalConfig(slots=2, context=2048, threads=1, batch=64)
@@ -52,6 +53,14 @@ class Kept:
 
     def complete(self, body: bytes, on_event: Callable[[bytes], bool]) -> None:
         self._server.complete(body, on_event)
+
+    def generate(self, body: bytes, on_event: Callable[[bytes], bool]) -> None:
+        self._server.generate(body, on_event)
+
+    def tokenize(
+        self, content: Sequence[str | int], *, add_special: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        return self._server.tokenize(content, add_special=add_special, parse_special=parse_special)
 
     def close(self) -> None:
         pass
@@ -87,9 +96,14 @@ async def chat_session(chat_engine: ChatEngine) -> AsyncIterator[Session]:
         yield session
 
 
+@pytest.fixture(scope="session")
+def speech(server: LlamaServer, model_file: ModelFile) -> Speech:
+    return open_speech(model_file, server)
+
+
 @pytest.fixture
-async def engine(server: LlamaServer, model_file: ModelFile) -> AsyncIterator[LocalEngine]:
-    engine = LocalEngine(CONFIG, model_file, Kept(server))
+async def engine(server: LlamaServer, model_file: ModelFile, speech: Speech) -> AsyncIterator[LocalEngine]:
+    engine = LocalEngine(CONFIG, model_file, Kept(server), speech)
     yield engine
     await engine.aclose()
 
@@ -98,3 +112,12 @@ async def engine(server: LlamaServer, model_file: ModelFile) -> AsyncIterator[Lo
 async def session(engine: LocalEngine) -> AsyncIterator[Session]:
     async with serving(make_services([engine])) as address, connect(address) as session:
         yield session
+
+
+@pytest.fixture
+async def chatting(server: LlamaServer, model_file: ModelFile) -> AsyncIterator[Session]:
+    """The same model, whose prompts llama.cpp renders."""
+    engine = LocalEngine(CONFIG, model_file, Kept(server))
+    async with serving(make_services([engine])) as address, connect(address) as session:
+        yield session
+    await engine.aclose()

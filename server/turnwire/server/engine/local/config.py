@@ -44,6 +44,12 @@ class LocalConfig:
     """Whether chains have slots of their own; False lets llama.cpp choose one by the likeness of prompts."""
     reuse: bool = True
     """Whether a slot's state is used again at all."""
+    rendered: bool = True
+    """Whether prompts are rendered here, where the model's format is known; False leaves it to llama.cpp, which renders
+    and tokenizes the whole conversation for every pass."""
+    max_output: int | None = None
+    """Most tokens of an answer whose request names no limit, 0 for as many as fit; None takes 1,024 for the packaged
+    model, which often does not stop by itself, and 0 for any other."""
     max_waiting: int = 256
     """Passes that may wait for a slot; more are told that the server is overloaded."""
     cache_dir: Path | None = None
@@ -59,6 +65,9 @@ class LocalConfig:
             if getattr(self, name) < least:
                 msg = f"{name} must be at least {least}"
                 raise ValueError(msg)
+        if self.max_output is not None and self.max_output < 0:
+            msg = "max_output must be at least 0"
+            raise ValueError(msg)
 
     @property
     def computing_threads(self) -> int:

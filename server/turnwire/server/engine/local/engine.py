@@ -11,18 +11,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
+from turnwire.server.engine.chat.refusal import Refusal
 from turnwire.server.engine.local.config import LocalConfig
 from turnwire.server.engine.local.llama import Llama, LlamaServer
 from turnwire.server.engine.local.model import ModelFile, find_model
 from turnwire.server.engine.local.passes import LocalPass
-from turnwire.server.engine.local.requests import RequestWriter
+from turnwire.server.engine.local.requests import LlamaRequest, RequestWriter
 from turnwire.server.engine.local.slots import SlotCounts, SlotTable
+from turnwire.server.engine.local.speech import Speech, UnspokenError, open_speech
+from turnwire.server.engine.local.token_requests import TokenWriter
 from turnwire.server.engine.local.waiting import SlotQueue
 from turnwire.server.engine.port import Generation, ModelInfo, Sink
 from turnwire.server.session.chunks import EngineFailure, Finish
 from turnwire.server.session.prompt import Prompt
+from turnwire.v1.errors import RequestError, make_error
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,12 +56,14 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, config: LocalConfig, file: ModelFile, llama: Llama) -> None:
-        """Takes a loaded model; see `open`."""
+    def __init__(self, config: LocalConfig, file: ModelFile, llama: Llama, speech: Speech | None = None) -> None:
+        """Takes a loaded model, and how to speak with it by ids; None leaves that to llama.cpp. See `open`."""
         self._config = config
         self._llama = llama
         self._model = ModelInfo(file.name, context_length=llama.loaded.context)
-        self._writer = RequestWriter(file.name, stop=file.stop, reuse=config.reuse)
+        told: dict[str, Any] = {"stop": file.stop, "reuse": config.reuse, "max_output": file.max_output}
+        self._chats = RequestWriter(file.name, **told)
+        self._writer = None if speech is None else TokenWriter(speech, llama.loaded.context, **told)
         self._queue = SlotQueue(SlotTable(config.slots))
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llama")
         self._running: set[LocalPass] = set()
@@ -76,14 +82,15 @@ class LocalEngine:
             LocalEngineError: There is no model, or no llama.cpp.
         """
 
-        def prepare() -> tuple[ModelFile, Llama]:
+        def prepare() -> tuple[ModelFile, Llama, Speech | None]:
             file = find_model(config)
-            return file, load(config, file)
+            llama = load(config, file)
+            return file, llama, find_speech(config, file, llama)
 
-        file, llama = await asyncio.to_thread(prepare)
+        file, llama, speech = await asyncio.to_thread(prepare)
         if not llama.loaded.tools:
             _log.warning("the chat template of %s shows tools to nobody: the model calls only if it has to", file.name)
-        return cls(config, file, llama)
+        return cls(config, file, llama, speech)
 
     @property
     def running(self) -> int:
@@ -98,7 +105,7 @@ class LocalEngine:
     @property
     def skipped(self) -> Counter[str]:
         """Items left out of prompts, by type: the chat API has no word for them."""
-        return self._writer.skipped
+        return self._chats.skipped
 
     def models(self) -> Sequence[ModelInfo]:
         """Lists the one model."""
@@ -115,7 +122,7 @@ class LocalEngine:
             prompt,
             sink,
             llama=self._llama,
-            writer=self._writer,
+            write=self._write,
             queue=self._queue,
             threads=self._threads,
             pinned=self._config.pinned,
@@ -126,6 +133,19 @@ class LocalEngine:
         started.task.add_done_callback(self._tasks.discard)
         return started
 
+    async def count(self, prompt: Prompt) -> int | None:
+        """Renders a prompt to count it, in a thread; None where llama.cpp renders. Safe to cancel.
+
+        Raises:
+            RequestError: The model's format cannot say this conversation.
+        """
+        if self._writer is None or not self._writer.takes(prompt):
+            return None
+        try:
+            return await self._writer.count(prompt)
+        except Refusal as refusal:
+            raise RequestError(make_error(refusal.failure.code, refusal.failure.message)) from None
+
     async def aclose(self) -> None:
         """Aborts what runs, waits for llama.cpp to stop, and frees the model. Cancelling it may leave it loaded."""
         self._closed = True
@@ -135,6 +155,11 @@ class LocalEngine:
         self._threads.shutdown(wait=False)
         await asyncio.to_thread(self._llama.close)
 
+    async def _write(self, prompt: Prompt, slot: int | None) -> LlamaRequest:
+        if self._writer is not None and self._writer.takes(prompt):
+            return await self._writer.write(prompt, slot)
+        return await self._chats.write(prompt, slot)
+
     def _refuse(self, sink: Sink, failure: EngineFailure) -> Generation:
         self.failed[failure.code] += 1
         return _Refused(sink, failure)
@@ -143,3 +168,15 @@ class LocalEngine:
         self._running.discard(ended)
         if isinstance(outcome, EngineFailure):
             self.failed[outcome.code] += 1
+
+
+def find_speech(config: LocalConfig, file: ModelFile, llama: Llama) -> Speech | None:
+    """Returns how to speak with a model by ids; None, and a word in the log, where llama.cpp has to. Blocks."""
+    if not config.rendered:
+        return None
+    try:
+        return open_speech(file, llama)
+    except UnspokenError as error:
+        message = "%s: llama.cpp renders and tokenizes the whole conversation for every pass, since %s"
+        _log.warning(message, file.name, error)
+        return None

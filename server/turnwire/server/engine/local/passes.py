@@ -1,8 +1,8 @@
 """One pass: a slot, a request, llama.cpp on a thread, and its answer pushed from the event loop.
 
-Above it: `engine`. Below it: `waiting`, `requests`, `llama` and the chat engine's stream. llama.cpp cannot be held up:
-while a pass is paused the model goes on, and what it says is kept, at most what the context has room for. So a client
-that does not read keeps its slot no longer than one that does.
+Above it: `engine`. Below it: `waiting`, `llama`, the writers of requests and the readers of answers. llama.cpp cannot
+be held up: while a pass is paused the model goes on, and what it says is kept, at most what the context has room for.
+So a client that does not read keeps its slot no longer than one that does.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
 from turnwire.server.engine.chat import errors
 from turnwire.server.engine.chat.refusal import Refusal
-from turnwire.server.engine.chat.stream import ChatStream
-from turnwire.server.engine.local.forced import ForcedCalls
+from turnwire.server.engine.local.answers import Answer
 from turnwire.server.engine.local.llama import Llama
-from turnwire.server.engine.local.requests import LlamaRequest, RequestWriter
+from turnwire.server.engine.local.requests import LlamaRequest, Probe
 from turnwire.server.engine.local.slots import Slot
 from turnwire.server.engine.local.waiting import SlotQueue
 from turnwire.server.engine.port import Sink
@@ -40,7 +39,7 @@ class LocalPass:
         sink: Sink,
         *,
         llama: Llama,
-        writer: RequestWriter,
+        write: Callable[[Prompt, int | None], Awaitable[LlamaRequest]],
         queue: SlotQueue,
         threads: Executor,
         pinned: bool,
@@ -50,7 +49,7 @@ class LocalPass:
         self._prompt = prompt
         self._sink = sink
         self._llama = llama
-        self._writer = writer
+        self._write = write
         self._queue = queue
         self._threads = threads
         self._pinned = pinned
@@ -58,8 +57,7 @@ class LocalPass:
         self._loop: Final = asyncio.get_running_loop()
         self._over = False
         self._slot: Slot | None = None
-        self._stream: ChatStream | None = None
-        self._forced: ForcedCalls | None = None
+        self._reader: Answer | None = None
         self._events: deque[bytes] = deque()
         """What llama.cpp said and nobody has read; filled by its thread."""
         self._scheduled = False
@@ -103,11 +101,12 @@ class LocalPass:
         """Returns why there is no answer; None where llama.cpp gave one."""
         slot = self._slot = await self._queue.acquire(self._prompt.transcript)
         try:
-            request = await self._writer.write(self._prompt, slot.id if self._pinned else None)
+            request = await self._write(self._prompt, slot.id if self._pinned else None)
+            if request.probe is not None and not self._over:
+                await self._ask(request.probe)
             if not self._over:
-                self._stream = ChatStream(request.targets)
-                self._forced = request.forced
-                await self._compute(request)
+                self._reader = request.answer
+                await self._compute(request.body, self._on_event, native=request.native)
         except Refusal as refusal:
             return refusal.failure
         except Exception:
@@ -119,8 +118,20 @@ class LocalPass:
             self._queue.release(slot)
         return None
 
-    async def _compute(self, request: LlamaRequest) -> None:
-        computing = self._loop.run_in_executor(self._threads, self._llama.complete, request.body, self._on_event)
+    async def _ask(self, probe: Probe) -> None:
+        said: list[bytes] = []
+
+        def on_event(event: bytes) -> bool:
+            said.append(event)
+            return self._over
+
+        await self._compute(probe.body, on_event, native=True)
+        if not self._over:
+            probe.check(said)
+
+    async def _compute(self, body: bytes, on_event: Callable[[bytes], bool], *, native: bool) -> None:
+        run = self._llama.generate if native else self._llama.complete
+        computing = self._loop.run_in_executor(self._threads, run, body, on_event)
         try:
             await asyncio.shield(computing)
         except asyncio.CancelledError:
@@ -149,14 +160,17 @@ class LocalPass:
     def _deliver(self) -> None:
         # First, so that an event that comes from now on schedules a delivery of its own.
         self._scheduled = False
-        stream = self._stream
-        if self._over or stream is None or not self._flowing.is_set():
+        reader = self._reader
+        if self._over or reader is None or not self._flowing.is_set():
             return
-        frames: list[bytes] = []
-        while self._events:
-            event = self._events.popleft()
-            frames += (b"data: ", self._forced.rewrite(event) if self._forced else event, b"\n\n")
-        self._push(stream.feed(b"".join(frames)))
+        events = tuple(self._events)
+        self._events.clear()
+        self._push(reader.feed(events))
+        if reader.complete and not self._over:
+            # llama.cpp is about to hear of it, and stops at its next token; nobody has to wait for that.
+            if self._slot is not None:
+                self._queue.table.leave(self._slot)
+            self._tell(reader.outcome)
 
     def _push(self, chunks: list[Chunk]) -> None:
         if not chunks or self._over:
@@ -170,12 +184,14 @@ class LocalPass:
     def _end(self, failure: EngineFailure | None) -> None:
         self._deliver()
         outcome: Finish | EngineFailure | None = failure
-        stream = self._stream
-        if outcome is None and stream is not None:
-            self._push(stream.end())
-            outcome = stream.outcome
-        if self._over:
-            return
+        reader = self._reader
+        if outcome is None and reader is not None and not self._over:
+            self._push(reader.end())
+            outcome = reader.outcome
+        if not self._over:
+            self._tell(outcome)
+
+    def _tell(self, outcome: Finish | EngineFailure | None) -> None:
         self._over = True
         told = outcome or _FAILED
         self._on_over(self, told)

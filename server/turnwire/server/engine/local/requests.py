@@ -1,13 +1,14 @@
-"""A prompt as llama.cpp's request: the chat engine's, with what only a server in this process can say.
+"""A prompt as llama.cpp's request for a chat completion: the chat engine's, with what only this process can say.
 
-Above it: `passes`. Below it: the chat engine's history, tools and body, and `forced`.
+Above it: `passes`. Below it: the chat engine's history, tools and body, and `forced`. llama.cpp renders and tokenizes
+the whole conversation of such a request; it is for models and requests that `token_requests` cannot speak for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,10 +16,21 @@ from turnwire.server.engine.chat.body import BodyWriter
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
 from turnwire.server.engine.chat.engine import LARGE, style_of
 from turnwire.server.engine.chat.history import Encoded, History, extend, missing
-from turnwire.server.engine.chat.tools import Target, ToolCache
+from turnwire.server.engine.chat.stream import ChatStream
+from turnwire.server.engine.chat.tools import ToolCache
+from turnwire.server.engine.local.answers import Answer, ChatAnswer
 from turnwire.server.engine.local.forced import ForcedCalls, forced_names, forcing
 from turnwire.server.session.prompt import Prompt
 from turnwire.v1.response_pb2 import ResponseCreate
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question that has to be answered before the request."""
+
+    body: bytes
+    check: Callable[[Sequence[bytes]], None]
+    """Takes the events of the answer; raises Refusal where it is the wrong one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +38,19 @@ class LlamaRequest:
     """What llama.cpp is asked."""
 
     body: bytes
-    targets: Mapping[str, Target]
-    """What functions' names stand for."""
-    forced: ForcedCalls | None
-    """Reads a call that has to be made; None where the model is free."""
+    answer: Answer
+    """Reads what it says."""
+    native: bool = False
+    """Whether the prompt is one of ids; else it is a chat."""
+    probe: Probe | None = None
+    """What to ask before; None for nothing."""
 
 
 class RequestWriter:
     """Writes the requests to one model."""
 
-    def __init__(self, model: str, *, stop: tuple[str, ...] = (), reuse: bool = True) -> None:
-        """Takes what is the same for all requests."""
+    def __init__(self, model: str, *, stop: tuple[str, ...] = (), reuse: bool = True, max_output: int = 0) -> None:
+        """Takes what is the same for all requests; `max_output` where a request names no limit, 0 for none."""
         config = ChatEngineConfig(
             # The address is never used: nothing goes over HTTP.
             base_url="http://127.0.0.1/v1",
@@ -45,6 +59,7 @@ class RequestWriter:
         )
         self._model: Final = model
         self._stop: Final = stop
+        self._max_output: Final = max_output
         self._bodies: Final = BodyWriter(config)
         self._tools: Final = ToolCache()
         self._style: Final = style_of(config, ChatModel(model, images=False))
@@ -64,17 +79,21 @@ class RequestWriter:
         tools = self._tools.get(prompt.tools)
         names = forced_names(prompt.settings.tool_choice, tools)
         settings = prompt.settings
-        if names or self._stop:
+        limited = settings.HasField("max_output_tokens") or not self._max_output
+        if names or self._stop or not limited:
             settings = ResponseCreate()
             settings.CopyFrom(prompt.settings)
             settings.stop.extend(self._stop)
+        if not limited:
+            settings.max_output_tokens = self._max_output
         if names:
             forcing(settings, names, tools)
         history = await self._history(prompt)
         pieces = self._bodies.write(self._model, settings, history, tools)
         if slot is not None:
             pieces[-1] = pieces[-1][:-1] + b',"id_slot":%d}' % slot
-        return LlamaRequest(b"".join(pieces), tools.targets, ForcedCalls() if names else None)
+        answer = ChatAnswer(ChatStream(tools.targets), ForcedCalls() if names else None)
+        return LlamaRequest(b"".join(pieces), answer)
 
     async def _history(self, prompt: Prompt) -> History:
         parent, segments = missing(prompt.transcript, self._style)

@@ -40,7 +40,7 @@ class TokenTable:
             ValueError: The file is not one of these.
         """
         tokenizer = _Tokenizer.read(data)
-        to_bytes = _byte_level if tokenizer.byte_level else _sentencepiece
+        to_bytes = byte_level if tokenizer.byte_level else sentencepiece
         size = max((*tokenizer.vocabulary.values(), *tokenizer.added), default=-1) + 1
         pieces = [b""] * size
         for text, token in tokenizer.vocabulary.items():
@@ -94,7 +94,8 @@ def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
         yield from decoder.get("decoders") or ()
 
 
-def _byte_level(text: str) -> bytes:
+def byte_level(text: str) -> bytes:
+    """Returns the bytes of a token as byte-level vocabularies write it; of any other text, its own."""
     alphabet = _byte_alphabet()
     try:
         return bytes(alphabet[character] for character in text)
@@ -102,7 +103,8 @@ def _byte_level(text: str) -> bytes:
         return text.encode()
 
 
-def _sentencepiece(text: str) -> bytes:
+def sentencepiece(text: str) -> bytes:
+    """Returns the bytes of a token as SentencePiece writes it, bytes such as `<0x0A>` included."""
     if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
         try:
             return bytes([int(text[3:5], 16)])
