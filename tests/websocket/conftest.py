@@ -168,7 +168,7 @@ class Door:
 
     async def connect(self, query: str = "", **options: Any) -> Peer:
         """Opens a socket with settings of its own. The client sends no pings, compresses nothing, and takes all."""
-        wish = {"ping_interval": None, "compression": None, "max_size": None, "proxy": None, **options}
+        wish: dict[str, Any] = {"ping_interval": None, "compression": None, "max_size": None, "proxy": None, **options}
         async with asyncio.timeout(BOUND):
             socket = await connect(self.url + query, **wish)
         self.sockets.append(socket)
@@ -193,9 +193,25 @@ class Door:
                 count = len(self.engine.passes)
                 await self.engine.started(count + 1)
 
+    async def passes(self, seconds: float) -> None:
+        """Lets time pass in steps, between which what is due is sent: nothing seems to be stuck."""
+        for _ in range(int(seconds // 10)):
+            self.clock.advance(10.0)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        self.clock.advance(seconds % 10)
+
     def read_by(self, response_id: str) -> list[str]:
         """Returns the texts of the items that the model was given for a response."""
         return [entry.text() for entry in self.sampling(response_id).prompt.transcript.walk()]
+
+    def breaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Gives the only session a bug that shows with the next output."""
+
+        def broken(*_: Any) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(self.only(), "engine_output", broken)
 
     def say(self, response_id: str, text: str) -> None:
         """Lets the model say something."""
@@ -249,13 +265,12 @@ async def _serving(
     keys: KeyRing | None,
     options: WebSocketOptions | None,
     max_sessions: int,
-    backend_of: Callable[[LocalBackend], Any],
 ) -> AsyncGenerator[Door, None]:
     before = asyncio.all_tasks()
     clock, engine, watcher = ManualClock(), StepEngine(), Watcher()
     services = make_services([engine], limits=limits, clock=clock, observer=watcher)
     room = SessionRoom(services, max_sessions)
-    backend = backend_of(LocalBackend(room, keys, watcher.key_refused, "websocket"))
+    backend = LocalBackend(room, keys, watcher.key_refused, "websocket")
     app = web.Application()
     app.router.add_get("/v1/responses", WebSocketDoor(backend, options).handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=BOUND)
@@ -288,7 +303,6 @@ async def open_door() -> AsyncIterator[Doors]:
             keys: str | None = None,
             options: WebSocketOptions | None = None,
             max_sessions: int = 1_000,
-            backend_of: Callable[[LocalBackend], Any] = lambda backend: backend,
         ) -> Door:
             return await stack.enter_async_context(
                 _serving(
@@ -296,7 +310,6 @@ async def open_door() -> AsyncIterator[Doors]:
                     keys=None if keys is None else KeyRing.parse(keys),
                     options=options,
                     max_sessions=max_sessions,
-                    backend_of=backend_of,
                 )
             )
 
