@@ -6,6 +6,7 @@ import asyncio
 import threading
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -441,3 +442,28 @@ async def test_an_engine_that_counts_other_prompt_ids_is_logged(scene: Scene, ca
     running.ended(TokenEnd(FinishReason.STOP, prompt_tokens=9))
     assert "counts 9 ids of prompt where 10 were sent" in caplog.text
     assert scene.cached == []
+
+
+async def test_a_model_may_be_allowed_less_than_its_engine_can_take(scene: Scene) -> None:
+    facts = EngineFacts(model="tiny", context_length=1_000)
+    chains = ChainRenderer(scene.renderer)
+    tokens = VllmGrpcEngine(scene.fake.address)
+    limits = {"small": 30, "large": 2_000}
+    engine = RenderedEngine(
+        tokens, facts, chains, "harmony", scene.table, models=["small", "large", "plain"], contexts=limits
+    )
+    assert [model.context_length for model in engine.models()] == [30, 1_000, 1_000]
+    prompt = replace(prompt_of(grown(EMPTY, user("one " * 60))), model="small")
+    out = Out()
+    engine.start(prompt, out)
+    outcome = await out.over()
+    assert isinstance(outcome, EngineFailure)
+    assert outcome.code == "context_length_exceeded"
+    # What is left of the context is all that may be sampled.
+    await scene.fake.script(ids=THINKS)
+    fits = Out()
+    engine.start(replace(prompt_of(grown(EMPTY, user("Hi"))), model="large"), fits)
+    seen = await scene.fake.event("request")
+    await fits.finish()
+    assert seen["sampling"]["max_tokens"] == 1_000 - len(seen["prompt"])
+    await engine.aclose()

@@ -78,6 +78,7 @@ async def _open(opening: Opening, upstream_name: str, ids: Sequence[str]) -> Eng
         chosen.output,
         chosen.table,
         models=ids,
+        contexts={model.id: context for model in opening.models if (context := model.profile.context_length)},
         on_rendered=opening.observer.rendered,
         on_cached=opening.observer.cached,
     )

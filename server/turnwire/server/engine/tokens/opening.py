@@ -5,7 +5,8 @@ Above it: `app`. Below it: `rendered` and `agreement`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from turnwire.server.engine.tokens.agreement import check_agreement
 from turnwire.server.engine.tokens.passes import CacheReport
@@ -23,6 +24,7 @@ async def open_token_engine(
     table: TokenTable,
     *,
     models: Sequence[str] = (),
+    contexts: Mapping[str, int] = MappingProxyType({}),
     on_rendered: Callable[[RenderStats], None] = lambda _: None,
     on_cached: Callable[[CacheReport], None] = lambda _: None,
 ) -> RenderedEngine:
@@ -43,6 +45,7 @@ async def open_token_engine(
             output_format,
             table,
             models=models,
+            contexts=contexts,
             on_rendered=on_rendered,
             on_cached=on_cached,
         )

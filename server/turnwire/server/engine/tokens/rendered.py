@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Final
 
 from turnwire.server.engine.port import Generation, ModelInfo, Sink
@@ -33,6 +34,7 @@ _log: Final = logging.getLogger(__name__)
 LARGE: Final = 32 * 1024
 """Bytes of new items from which rendering moves to a thread, so that one large prompt does not delay its neighbours."""
 
+_NO_CONTEXTS: Final[Mapping[str, int]] = MappingProxyType({})
 _FREE_TEXT: Final = '{"properties": {"input": {"type": "string"}}}'
 
 _PROMPT_TAIL: Final = 64
@@ -51,6 +53,7 @@ class RenderedEngine:
         table: TokenTable,
         *,
         models: Sequence[str] = (),
+        contexts: Mapping[str, int] = _NO_CONTEXTS,
         on_rendered: Callable[[RenderStats], None] = lambda _: None,
         on_cached: Callable[[CacheReport], None] = lambda _: None,
     ) -> None:
@@ -63,6 +66,7 @@ class RenderedEngine:
             output_format: What its model's output looks like: one of `parsing.FORMATS`.
             table: The bytes of its tokenizer's ids.
             models: Names that clients use; by default the engine's own.
+            contexts: Tokens of prompt and output together, by name, where that is less than the engine can take.
             on_rendered: Hears before each pass what rendering it cost.
             on_cached: Hears after each pass what the engine's prefix cache gave.
 
@@ -78,7 +82,8 @@ class RenderedEngine:
         self._table = table
         self._pieces = table.visible(())
         names = models or (facts.model or tokens.name,)
-        self._models = tuple(ModelInfo(name, context_length=facts.context_length) for name in names)
+        self._contexts = contexts
+        self._models = tuple(ModelInfo(name, context_length=self._context_of(name)) for name in names)
         self._on_rendered = on_rendered
         self._on_cached = on_cached
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="render")
@@ -133,7 +138,7 @@ class RenderedEngine:
     def _begin(self, prompt: Prompt, rendered: RenderedPrompt, started: _Starting) -> None:
         settings = prompt.settings
         length = rendered.rendered.length
-        context = self._facts.context_length
+        context = self._context_of(prompt.model)
         if context is not None and length >= context:
             started.fail_soon(overflow(length, context))
             return
@@ -181,6 +186,11 @@ class RenderedEngine:
         )
         begun.attach(self._tokens.start(request, begun))
         started.attach(begun)
+
+    def _context_of(self, model: str) -> int | None:
+        """Returns the tokens of prompt and output together."""
+        told = (self._facts.context_length, self._contexts.get(model))
+        return min((context for context in told if context is not None), default=None)
 
     def _token_bytes(self, token: int) -> bytes:
         return self._pieces[token] if token < len(self._pieces) else b""
