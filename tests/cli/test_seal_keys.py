@@ -20,11 +20,15 @@ def test_the_flag_and_its_variable_name_the_file(tmp_path: Path) -> None:
     assert load_config({}, {}).seal_key_file is None
 
 
+def leave_logging(level: str, form: str) -> None:
+    """Leaves logging as the tests have it."""
+
+
 @pytest.mark.parametrize(("text", "says"), [("c2hvcnQ=", ":1: expected a key of 32 bytes"), ("", ": holds no keys")])
 def test_a_file_that_cannot_be_used_stops_the_server(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, says: str
 ) -> None:
-    monkeypatch.setattr("turnwire.server.cli.configure_logging", lambda *_: None)
+    monkeypatch.setattr("turnwire.server.cli.configure_logging", leave_logging)
     path = tmp_path / "seal.key"
     path.write_text(text)
     result = CliRunner().invoke(
