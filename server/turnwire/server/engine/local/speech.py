@@ -18,6 +18,7 @@ from turnwire.server.engine.local.spelling import incomplete
 from turnwire.server.engine.tokens.agreement import PROBE, compare_spelling
 from turnwire.server.engine.tokens.rendering import ChainRenderer
 from turnwire.server.prompt.parsing import TokenTable, format_of_template
+from turnwire.server.prompt.parsing.dialects import DIALECTS
 from turnwire.server.prompt.renderer import Chain, Head, RenderError, Step, plain_history
 from turnwire.v1.item_pb2 import Item, Message, MessageContent, Role
 
@@ -48,6 +49,14 @@ class Speech:
     """The bytes of each id; none for control tokens."""
     parts: Callable[[], Mapping[bytes, int]]
     """Returns the ids that are parts of characters, by their bytes."""
+    openers: tuple[int, ...] = ()
+    """Control tokens that begin a call."""
+
+    @property
+    def silent_format(self) -> str:
+        """What output looks like where nothing in it may be a call."""
+        plain, own = DIALECTS[_PLAIN_TEXT], DIALECTS[self.output_format]
+        return plain.name if own.think == plain.think else own.name
 
 
 def open_speech(file: ModelFile, llama: Llama) -> Speech:
@@ -77,7 +86,12 @@ def open_speech(file: ModelFile, llama: Llama) -> Speech:
         raise UnspokenError(differs)
     pieces = table.visible(())
     return Speech(
-        ChainRenderer(renderer), output_format, table, pieces, functools.cache(functools.partial(incomplete, pieces))
+        ChainRenderer(renderer),
+        output_format,
+        table,
+        pieces,
+        functools.cache(functools.partial(incomplete, pieces)),
+        tuple(tokenizer.special.ids[name] for name in DIALECTS[output_format].openers if name in tokenizer.special.ids),
     )
 
 

@@ -142,7 +142,7 @@ class TokenWriter:
         if held is not None:
             fields["json_schema"] = msgspec.Raw(held.encode())
         mapper = ChunkMapper(
-            self._parser(rendered, tools, forced=bool(names)),
+            self._parser(rendered, tools, forced=bool(names), silent=_silent(settings)),
             custom=[target.name for target in tools.targets.values() if target.kind is CallKind.CUSTOM],
             ids_in_deltas=settings.token_output.in_deltas,
         )
@@ -177,18 +177,18 @@ class TokenWriter:
             keeps_stops=False,
         )
 
-    def _parser(self, rendered: RenderedPrompt, tools: EncodedTools, *, forced: bool) -> OutputParser:
+    def _parser(self, rendered: RenderedPrompt, tools: EncodedTools, *, forced: bool, silent: bool) -> OutputParser:
+        speech = self._speech
         if forced:
-            return ForcedParser(self._speech.pieces, tools.targets)
+            return ForcedParser(speech.pieces, tools.targets)
         prompt = rendered.rendered
         tail = prompt.since(max(0, prompt.length - _PROMPT_TAIL))
         schemas = {
             tools.targets[name].name: bytes(_decode(function).function.parameters).decode()
             for name, function in tools.functions.items()
         }
-        return parser_for(
-            self._speech.output_format, self._speech.table, prompt=tail, tools=tuple(schemas), schemas=schemas
-        )
+        output_format = speech.silent_format if silent else speech.output_format
+        return parser_for(output_format, speech.table, prompt=tail, tools=tuple(schemas), schemas=schemas)
 
     def _fields(self, settings: ResponseCreate, room: int) -> dict[str, Any]:
         limit = settings.max_output_tokens if settings.HasField("max_output_tokens") else self._max_output
@@ -207,8 +207,12 @@ class TokenWriter:
         few = not settings.HasField("top_k") or 0 < settings.top_k <= _FEW
         if few and not wants_logprobs(settings):
             fields["post_sampling_probs"] = True
-        if settings.logit_bias:
-            fields["logit_bias"] = [[int(token), bias] for token, bias in settings.logit_bias.items()]
+        bias: list[tuple[int, float | bool]] = [(int(token), by) for token, by in settings.logit_bias.items()]
+        if _silent(settings):
+            # False stands for never.
+            bias += [(token, False) for token in self._speech.openers]
+        if bias:
+            fields["logit_bias"] = bias
         return fields
 
     def _probe(
