@@ -182,6 +182,16 @@ async def test_a_streamed_response_comes_in_order_and_ends_with_done(door: Door)
     await _create(door, _asking(previous_response_id=response.id, input=Input(items=InputItems(items=[output]))))
 
 
+async def test_a_streamed_response_of_any_length_comes_to_its_end(door: Door) -> None:
+    stream = door.stream(pb.StreamResponseRequest(create=_asking()))
+    response = door.created((await stream.until("created")).response.id)
+    for _ in range(64):
+        door.say(response, "x" * 16_384)
+        await stream.until("output_text_delta")
+    door.finish(response)
+    assert (await stream.until("done")).reason == DoneReason.DONE_REASON_COMPLETED
+
+
 async def test_a_streamed_response_that_fails_says_so_in_done(door: Door) -> None:
     stream = door.stream(pb.StreamResponseRequest(create=_asking()))
     created = await stream.until("created")

@@ -57,7 +57,7 @@ async def test_a_reader_gets_all_events_from_the_first_one(whole: EventLog) -> N
 
 @pytest.mark.parametrize(
     ("after", "again"),
-    [(0, [0]), (1, [0]), (2, [0, 2]), (3, [0, 2, 3]), (5, [0, 2, 3]), (6, [0, 2]), (7, [0]), (8, [0]), (99, [0])],
+    [(0, [0]), (1, [0]), (2, [0, 2]), (3, [0, 2, 3]), (5, [0, 2, 3]), (6, [0, 2]), (7, [0]), (8, [0, 8]), (99, [0, 8])],
 )
 async def test_a_reader_who_joins_later_first_gets_what_the_rest_needs(
     whole: EventLog, after: int, again: list[int]

@@ -26,10 +26,12 @@ class EventsGone(Exception):
 
 @dataclass(slots=True)
 class _Open:
-    """What announced the item that is open at some point, without which its deltas mean nothing."""
+    """What a reader must have seen at some point: what announced the open item, without which its deltas mean nothing,
+    and the end, without which the stream has none."""
 
     item: ServerEvent | None = None
     part: ServerEvent | None = None
+    end: ServerEvent | None = None
 
     def see(self, event: ServerEvent) -> None:
         """Goes past an event."""
@@ -42,10 +44,12 @@ class _Open:
             self.part = None
         elif kind in _ITEM_ENDS:
             self.item = self.part = None
+        elif kind == "done":
+            self.end = event
 
     def events(self) -> list[ServerEvent]:
-        """Returns the announcements, in order."""
-        return [event for event in (self.item, self.part) if event is not None]
+        """Returns these events, in order."""
+        return [event for event in (self.item, self.part, self.end) if event is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class EventLog:
         """Yields the events after a sequence number, None for all, and those to come, to the last one.
 
         A reader who joins in the middle first gets again what the rest cannot be understood without: `created`, and
-        the announcements of the item and the part that are open there. Their sequence numbers tell them apart.
+        the announcements of the item and the part that are open there; and `done` at the end of all, if it lies before.
+        Their sequence numbers tell them apart.
 
         Raises:
             EventsGone: Events that it has to yield are not kept any more.

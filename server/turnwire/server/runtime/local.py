@@ -136,8 +136,8 @@ class LocalCaller:
     ) -> AsyncGenerator[Sequence[ServerEvent], None]:
         """Yields the events of a background response; see `Caller`.
 
-        After a sequence number, `created` comes again, and so does what announced the item that is open there: with
-        their old numbers, since the rest cannot be understood without them.
+        After a sequence number, `created` comes again, and so does what announced the item that is open there, with
+        their old numbers, since the rest cannot be understood without them; and so does a `done` that lies before.
         """
         if starting_after is not None and starting_after < 0:
             message = f"Invalid value for 'starting_after': {starting_after} is less than 0."

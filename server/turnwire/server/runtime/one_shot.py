@@ -29,7 +29,9 @@ async def one_response(
     if create.hold:
         raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
     # Whatever limit the caller's channel has is its own business here: there is no other event to wait for.
-    opening = ConnectRequest(open=SessionOpen(max_event_bytes=EVENT_RANGE[1]))
+    # No credits, since nobody would return them: who reads slowly is slowed down by what carries the batches.
+    wish = SessionOpen(max_event_bytes=EVENT_RANGE[1], session_credit_bytes=0, response_credit_bytes=0)
+    opening = ConnectRequest(open=wish)
     runner.receive(opening, opening.ByteSize())
     request = ConnectRequest(create=create, context=about)
     runner.receive(request, request.ByteSize())
