@@ -163,7 +163,11 @@ async def test_llamacpp_is_asked_for_a_call_by_its_schema_and_read_as_calling(
     pieces = ['{"name"', ': "add", "argu', 'ments": {"a": 1, ', '"b": 2}}']
     await upstream.stream(*(event(delta(content=piece)) for piece in pieces), event(delta("stop")), DONE)
     tools = tool_set(ADD, LOOK)
-    wanted: dict[str, Any] = {"tool_choice": "required", "text": {"format": {"type": "json_object"}}, "temperature": 0.5}
+    wanted: dict[str, Any] = {
+        "tool_choice": "required",
+        "text": {"format": {"type": "json_object"}},
+        "temperature": 0.5,
+    }
     given = prompt(HI, tools=tools, **wanted)
     make_engine(flavour="llamacpp").start(given, sink)
     finish = await sink.finish()
