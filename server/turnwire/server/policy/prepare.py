@@ -15,7 +15,7 @@ from turnwire.server.policy.choice_checks import check_choice
 from turnwire.server.policy.item_checks import check_appended, check_items
 from turnwire.server.policy.model_checks import check_model
 from turnwire.server.policy.refusals import missing, shown
-from turnwire.server.policy.replays import FindItems, Notices, Replays, Unnoticed, note_opaque
+from turnwire.server.policy.replays import SEALED, FindItems, Notices, Replays, Unnoticed, note_opaque
 from turnwire.server.policy.schemas import Schemas
 from turnwire.server.policy.settings_checks import check_settings
 from turnwire.server.policy.tool_checks import HostedCatalogue, NothingHosted, ToolChecks
@@ -93,15 +93,19 @@ class Preparer:
         model = self._resolve(request.settings.model)
         self._tools.check(request.tools)
         check_choice(request.settings, request.tools)
-        items = self._replays.typed(request.items)
+        # Once for all: most requests have nothing to replay.
+        kinds = {item.WhichOneof("kind") for item in request.items}
+        items = self._replays.typed(request.items) if "opaque" in kinds else request.items
         check_items(items, self._limits.max_items)
-        items = self._replays.resolved(items, request.principal, request.history)
+        if "item_reference" in kinds:
+            items = self._replays.resolved(items, request.principal, request.history)
         tools = bool(request.tools.data)
         check_model(request.settings, items, tools=tools, profile=self._profile(model))
         open_calls = pair(request.open_calls, items)
         require_answered(open_calls)
         self._note(request)
-        read = [self._replays.opened(item, request.principal) for item in items]
+        sealed = items is not request.items or not kinds.isdisjoint(SEALED)
+        read = [self._replays.opened(item, request.principal) for item in items] if sealed else items
         entries = self._entries(request.items, read, Origin.INPUT)
         return Prepared(
             model,

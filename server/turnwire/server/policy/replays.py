@@ -24,6 +24,11 @@ from turnwire.v1.opaque_pb2 import OpaqueObject
 FindItems = Callable[[str, Collection[str]], Mapping[str, bytes]]
 """Returns the serialized items of a principal that have some ids; those that are not found are left out."""
 
+SEALED: Final = frozenset({"reasoning", "compaction"})
+"""Kinds of items that may hold something sealed."""
+
+_WITH_PARTS: Final = frozenset({"message", "function_call_output", "custom_tool_call_output"})
+
 _TYPED: Final = frozenset(member.type for member in shape_of(Item.DESCRIPTOR).members if not member.opaque)
 
 
@@ -68,14 +73,12 @@ class Replays:
         """Returns items with references replaced by what they refer to.
 
         A reference to an item of the chain stays one: the model sees that item already. Where there are references,
-        this goes through the history; it is the one check that does, and without references it costs nothing.
+        this goes through the history; it is the one check that does.
 
         Raises:
             RequestError: `item_not_found`.
         """
         wanted = {item.item_reference.id for item in items if item.HasField("item_reference")}
-        if not wanted:
-            return list(items)
         beside = {name for item in items if (name := item_id(item)) in wanted}
         known = beside | _in_chain(history, wanted)
         found: Mapping[str, bytes] = self._find(principal, wanted - known) if wanted - known else {}
@@ -164,9 +167,10 @@ def note_opaque(items: Sequence[Item], notices: Notices) -> None:
             continue
         if getattr(member, "extra_json", ""):
             notices.opaque("item_field", kind)
-        for part in _parts(item):
-            if part.HasField("opaque"):
-                notices.opaque("part", part.opaque.type)
+        if kind in _WITH_PARTS:
+            for part in _parts(item):
+                if part.HasField("opaque"):
+                    notices.opaque("part", part.opaque.type)
 
 
 def _parts(item: Item) -> Sequence[ContentPart]:
