@@ -31,5 +31,5 @@ def test_stubs_that_do_not_go_with_protobuf_say_so(
 
 def test_a_missing_http_client_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(EngineStartError, match=r"pip install 'turnwire\[vllm\]'"):
+    with pytest.raises(EngineStartError, match=r"pip install 'turnwire\[server\]'"):
         VllmHttpEngine("http://127.0.0.1:1/v1")

@@ -25,7 +25,7 @@ from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
 from turnwire.v1.item_pb2 import Item, Message, MessageContent, Role
 from turnwire.v1.response_pb2 import ResponseCreate
 
-EXTRAS = ("aiohttp", "jinja2", "mcp", "smg_grpc_proto", "tokenizers", "xllamacpp")
+EXTRAS = ("jinja2", "mcp", "smg_grpc_proto", "tokenizers", "xllamacpp")
 
 
 class Silent:
