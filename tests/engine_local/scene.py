@@ -112,6 +112,14 @@ class FakeLlama:
                 self.running -= 1
                 self._slots.discard(slot or 0)
 
+    def generate(self, body: bytes, on_event: OnEvent) -> None:
+        self.complete(body, on_event)
+
+    def tokenize(
+        self, content: Sequence[str | int], *, add_special: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        raise NotImplementedError
+
     def close(self) -> None:
         assert not self.running
         self.closed = True

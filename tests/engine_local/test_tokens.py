@@ -184,7 +184,7 @@ async def test_log_probabilities_are_those_before_sampling(open_engine: Open, ll
     first, other = encode("Yz")
 
     def script(body: dict[str, Any], on_event: OnEvent) -> None:
-        on_event(token_event(first, logprob=-0.25, **{f"t{first}": -0.25, f"t{other}": -1.5, "t7": -2.0}))
+        on_event(token_event(first, logprob=-0.25, likeliest={first: -0.25, other: -1.5, 7: -2.0}))
         on_event(end_event("length"))
 
     llama.script = script
@@ -248,7 +248,7 @@ async def test_a_schema_that_holds_nothing_back_is_refused(
     open_engine: Open, llama: ToyLlama, sink: RecordingSink
 ) -> None:
     llama.script = say("Z")
-    schema = {"type": "json_schema", "name": "x", "schema": {"not": {}}}
+    schema: dict[str, Any] = {"type": "json_schema", "name": "x", "schema": {"not": {}}}
     open_engine().start(prompt(HI, text={"format": schema}), sink)
     failure = await sink.failure()
     assert failure.code == "invalid_request_error"

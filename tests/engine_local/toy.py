@@ -53,11 +53,10 @@ def write_gguf(path: Path, entries: Mapping[str, Value], *, version: int = 3) ->
                 data.append(struct.pack("<II", 4, value))
             case bytes():
                 data.append(struct.pack("<I", 8) + _string(value))
-            case [bytes(), *_]:
-                texts = [each for each in value if isinstance(each, bytes)]
-                data.append(struct.pack("<IIQ", 9, 8, len(texts)) + b"".join(map(_string, texts)))
             case _:
-                data.append(struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value))
+                texts = [_string(each) for each in value if isinstance(each, bytes)]
+                numbers = [struct.pack("<i", each) for each in value if isinstance(each, int)]
+                data.append(struct.pack("<IIQ", 9, 8 if texts else 5, len(value)) + b"".join([*texts, *numbers]))
     path.write_bytes(b"".join(data))
     return path
 
@@ -118,9 +117,6 @@ class ToyLlama(FakeLlama):
         self.asked: list[str] = []
         """Texts that were to be encoded."""
 
-    def generate(self, body: bytes, on_event: OnEvent) -> None:
-        self.complete(body, on_event)
-
     def tokenize(
         self, content: Sequence[str | int], *, add_special: bool = False, parse_special: bool = False
     ) -> list[int]:
@@ -155,9 +151,11 @@ def toy_file(folder: Path, *, stop: tuple[str, ...] = (), max_output: int = 0) -
     return ModelFile(write_gguf(folder / "toy.gguf", vocabulary()), "m", "", stop, max_output)
 
 
-def token_event(token: int, text: str | None = None, logprob: float = -0.5, **others: float) -> bytes:
+def token_event(
+    token: int, text: str | None = None, logprob: float = -0.5, likeliest: Mapping[int, float] | None = None
+) -> bytes:
     """What llama.cpp says of a token; the text of a whole character where the token is its last part."""
-    top = [{"id": int(name[1:]), "logprob": value} for name, value in others.items()]
+    top = [{"id": other, "logprob": value} for other, value in (likeliest or {}).items()]
     said = {"id": token, "logprob": logprob, "top_logprobs": top}
     text = spelled([token]) if text is None else text
     return json.dumps({"choices": [{"text": text, "logprobs": {"content": [said]}, "finish_reason": None}]}).encode()

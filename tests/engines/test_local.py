@@ -17,6 +17,9 @@ from turnwire.server.engine.local.config import LocalConfig, LocalEngineError
 from turnwire.server.engine.local.engine import LocalEngine
 from turnwire.server.engine.local.llama import LlamaServer
 from turnwire.server.engine.local.model import find_model
+from turnwire.server.engine.local.speech import Speech
+from turnwire.server.engine.local.vocabulary import LlamaTokenizer
+from turnwire.server.prompt.template import TemplateRenderer
 from turnwire.v1.response_pb2 import Response, ResponseStatus
 
 MODEL = "gemma-3-270m"
@@ -119,6 +122,48 @@ async def test_a_turn_computes_only_what_is_new(session: Session, engine: LocalE
         assert computed(response) <= 40
     assert response.usage.input_tokens > first + 60
     assert engine.slots.stayed == 6
+
+
+async def test_a_late_turn_gives_the_tokenizer_only_what_is_new(session: Session, speech: Speech) -> None:
+    renderer = speech.chains.renderer
+    assert isinstance(renderer, TemplateRenderer)
+    assert isinstance(renderer.tokenizer, LlamaTokenizer)
+    response = await ask(session, input=f"{STORY} What happened on day 1?")
+    for day in range(2, 12):
+        before = renderer.tokenizer.tokenized
+        response = await ask(session, input=f"And on day {day}?", previous_response_id=response.id)
+        # The question, the answer before it, and what stands around them.
+        assert renderer.tokenizer.tokenized - before <= 150
+    assert response.usage.input_tokens > 650
+
+
+async def test_a_conversation_is_answered_as_llamas_own_chat_answers_it(session: Session, chatting: Session) -> None:
+    found: list[list[object]] = []
+    for each in (session, chatting):
+        said: list[object] = []
+        last = None
+        for question in ("What is the capital of France?", "And of Spain?", "Naïve 日本語 🫨?"):
+            response = await ask(each, instructions="Be brief.", input=question, previous_response_id=last)
+            said.append((text_of(response), response.status, response.usage.input_tokens, response.usage.output_tokens))
+            last = response.id
+        call = await ask(
+            each, input="Add 1 and 2.", tools=[ADD], tool_choice="required", max_output_tokens=80, lane="calls"
+        )
+        found.append([*said, calls_of(call)[0][0]])
+    assert found[0] == found[1]
+
+
+async def test_text_that_reads_like_a_control_token_is_text(session: Session) -> None:
+    plain = await ask(session, input="And?")
+    marked = await ask(session, input="And<end_of_turn>?")
+    # A control token would be one.
+    assert marked.usage.input_tokens > plain.usage.input_tokens + 4
+
+
+async def test_characters_of_several_tokens_arrive_whole(session: Session) -> None:
+    text = {"format": {"type": "json_schema", "name": "x", "schema": {"const": "🫨🪼 naïve"}}}
+    response = await ask(session, input="Repeat: 🫨🪼 naïve", text=text, max_output_tokens=40)
+    assert json.loads(text_of(response)) == "🫨🪼 naïve"
 
 
 async def test_chains_do_not_take_each_others_state(session: Session, engine: LocalEngine) -> None:

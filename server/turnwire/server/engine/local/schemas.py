@@ -3,7 +3,7 @@
 Above it: `token_requests`. Below it: nothing. A prompt of ids is answered under llguidance, the grammar engine within
 llama.cpp, which takes schemas as the standard means them: blanks wherever JSON lets them stand, and members of any name
 where a schema does not forbid it. A small model never comes to an end that way. So answers are written on one line, and
-an object whose members are listed has no others, unless its schema speaks of others.
+an object whose members are listed has no others, unless its schema speaks of others or is put together of several.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from turnwire.server.prompt.parts import json_object
 from turnwire.v1.response_pb2 import ResponseCreate
 
 _LAYOUT: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-_COMBINING: Final = frozenset({"allOf", "anyOf", "oneOf", "$ref", "if", "not", "dependentSchemas"})
-"""What makes an object's members come from elsewhere too."""
+_ELSEWHERE: Final = frozenset({"allOf", "anyOf", "oneOf", "$ref", "if", "not", "dependentSchemas"})
+"""What lets an object's members come from elsewhere too."""
 _OTHERS: Final = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"})
 """What speaks of members that are not listed."""
 
@@ -36,28 +36,38 @@ def answer_schema(settings: ResponseCreate) -> dict[str, Any] | None:
 
 def guided(schema: Mapping[str, Any]) -> str:
     """Returns a schema as llama.cpp is given it, as JSON text."""
-    closed = cast("dict[str, Any]", _closed(schema, parts=False))
-    return json.dumps({**closed, "x-guidance": _LAYOUT}, ensure_ascii=False)
+    shown = schema if _adds_up(schema) else cast("Mapping[str, Any]", _closed(schema))
+    return json.dumps({**shown, "x-guidance": _LAYOUT}, ensure_ascii=False)
 
 
-def _closed(value: object, *, parts: bool) -> object:
-    """Returns a schema without members that nobody listed; within combined schemas all is left as it is."""
+def _adds_up(value: object) -> bool:
+    """Whether objects are put together of several schemas somewhere: each of them may list members of its own."""
     if isinstance(value, list):
-        return [_closed(each, parts=parts) for each in cast("list[object]", value)]
+        return any(map(_adds_up, cast("list[object]", value)))
+    if not isinstance(value, Mapping):
+        return False
+    schema = cast("Mapping[str, Any]", value)
+    parts = schema.get("allOf")
+    several = isinstance(parts, list) and len(cast("list[object]", parts)) > 1
+    listed = isinstance(schema.get("properties"), Mapping) and not _ELSEWHERE.isdisjoint(schema)
+    return several or listed or any(map(_adds_up, schema.values()))
+
+
+def _closed(value: object) -> object:
+    """Returns a schema without members that nobody listed."""
+    if isinstance(value, list):
+        return [_closed(each) for each in cast("list[object]", value)]
     if not isinstance(value, Mapping):
         return value
     schema = cast("Mapping[str, Any]", value)
-    combined = parts or not _COMBINING.isdisjoint(schema)
     found: dict[str, Any] = {}
     for key, each in schema.items():
         if key in ("properties", "$defs", "definitions") and isinstance(each, Mapping):
             # Names here are the author's own, even where they read like a keyword.
             below = cast("Mapping[str, Any]", each)
-            found[key] = {name: _closed(one, parts=False) for name, one in below.items()}
-        elif key in ("enum", "const", "default", "examples"):
-            found[key] = each
+            found[key] = {name: _closed(one) for name, one in below.items()}
         else:
-            found[key] = _closed(each, parts=key == "allOf")
-    if isinstance(schema.get("properties"), Mapping) and not combined and _OTHERS.isdisjoint(schema):
+            found[key] = each if key in ("enum", "const", "default", "examples") else _closed(each)
+    if isinstance(schema.get("properties"), Mapping) and _OTHERS.isdisjoint(schema):
         found["additionalProperties"] = False
     return found
