@@ -43,7 +43,9 @@ class GrpcServer:
         Without a room to share with other doors it makes one of its own, by the limits of the settings.
         """
         options = options or GrpcOptions()
-        self.room = room or SessionRoom(services, options.max_sessions, options.max_sessions_per_principal)
+        if room is None:  # an empty one counts as false
+            room = SessionRoom(services, options.max_sessions, options.max_sessions_per_principal)
+        self.room = room
         self.servicer = ResponsesServicer(self.room, keys, on_refused)
         self._server: grpc.aio.Server = grpc.aio.server(options=options.channel_args())
         self._server.add_generic_rpc_handlers((self.servicer.handler(),))
