@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from turnwire.client.remote import RemoteBackend, RemoteOptions
+from turnwire.server.address import Address
 from turnwire.server.doors.grpc.server import GrpcServer
+from turnwire.server.doors.http.server import HttpServer
+from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.keys import KeyRing
+from turnwire.server.runtime.local import LocalBackend
+from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.server.session.chunks import Channel, TextChunk
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.testing import make_services
@@ -26,35 +31,43 @@ MODEL = "stepped"
 
 
 class Place:
-    """An address where a server runs, is stopped and runs again."""
+    """An address where a server runs, is stopped and runs again: gRPC, or WebSocket with its one-shot methods."""
 
-    def __init__(self, limits: SessionLimits | None, keys: KeyRing | None) -> None:
+    def __init__(self, scheme: str, limits: SessionLimits | None, keys: KeyRing | None) -> None:
+        self.scheme = scheme
         self.engine = StepEngine()
         self._services = make_services([self.engine], limits=limits)
         self._keys = keys
-        self.server: GrpcServer | None = None
+        self.room = SessionRoom(self._services)
+        self._grpc: GrpcServer | None = None
+        self._http: HttpServer | None = None
         self.port = 0
 
     @property
     def address(self) -> str:
-        return f"grpc://127.0.0.1:{self.port}"
-
-    @property
-    def running(self) -> GrpcServer:
-        assert self.server is not None
-        return self.server
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
         """Begins to serve, at the port of the last time."""
-        self.server = GrpcServer(self._services, self._keys)
-        self.port = self.server.listen(f"127.0.0.1:{self.port}")
-        await self.server.start()
+        self.room = SessionRoom(self._services)
+        if self.scheme == "grpc":
+            self._grpc = GrpcServer(self._services, self._keys, room=self.room)
+            self.port = self._grpc.listen(f"127.0.0.1:{self.port}")
+            await self._grpc.start()
+        else:
+            backend = LocalBackend(self.room, self._keys)
+            self._http = HttpServer(backend, self._services.clock, websocket=WebSocketDoor(backend).handle)
+            self.port = (await self._http.listen(Address("127.0.0.1", self.port))).port
 
     async def stop(self, grace: float = 0.0) -> None:
         """Ends to serve."""
-        if self.server is not None:
-            await self.server.stop(grace)
-            self.server = None
+        if self._grpc is not None:
+            await self._grpc.stop(grace)
+            self._grpc = None
+        if self._http is not None:
+            self.room.go_away("shutdown", grace, 0.0)
+            await self._http.stop(grace)
+            self._http = None
 
     def say(self, response_id: str, text: str) -> None:
         """Lets the model say something."""
@@ -73,13 +86,14 @@ class Place:
     async def emptied(self) -> None:
         """Waits until no session is left."""
         async with asyncio.timeout(BOUND):
-            await self.running.room.idle()
+            await self.room.idle()
 
 
 class Wire:
     """A way to a server that can be cut, as networks do: without a word."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, scheme: str, port: int) -> None:
+        self._scheme = scheme
         self._port = port
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -88,7 +102,7 @@ class Wire:
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.address = f"grpc://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.address = f"{self._scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
         """Resets every connection there is."""
@@ -171,9 +185,16 @@ def keys() -> KeyRing | None:
     return None
 
 
+@pytest.fixture(params=["grpc", "ws"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """How the server is reached."""
+    scheme: str = request.param
+    return scheme
+
+
 @pytest.fixture
-async def place(limits: SessionLimits | None, keys: KeyRing | None) -> AsyncIterator[Place]:
-    place = Place(limits, keys)
+async def place(scheme: str, limits: SessionLimits | None, keys: KeyRing | None) -> AsyncIterator[Place]:
+    place = Place(scheme, limits, keys)
     await place.start()
     yield place
     await place.stop()
@@ -181,7 +202,7 @@ async def place(limits: SessionLimits | None, keys: KeyRing | None) -> AsyncIter
 
 @pytest.fixture
 async def wire(place: Place) -> AsyncIterator[Wire]:
-    wire = Wire(place.port)
+    wire = Wire(place.scheme, place.port)
     await wire.start()
     yield wire
     await wire.stop()

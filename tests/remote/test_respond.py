@@ -68,7 +68,7 @@ async def test_responses_share_one_session_and_interleave(place: Place, backend:
     await asyncio.gather(*(reader.rest() for reader in readers))
     for n, reader in enumerate(readers):
         assert reader.text == "".join(f"{n}.{word} " for word in range(10))
-    assert len(place.running.room) == 1
+    assert len(place.room) == 1
 
 
 async def test_only_the_end_comes_where_only_that_is_asked_for(place: Place, backend: RemoteBackend) -> None:
@@ -219,18 +219,18 @@ async def test_a_server_that_wants_to_be_left_is_left_once_its_responses_have_en
 ) -> None:
     reader = Reader(backend, asking())
     response_id = await reader.created()
-    (session,) = tuple(place.running.room._runners)  # pyright: ignore[reportPrivateUsage]
+    (session,) = tuple(place.room._runners)  # pyright: ignore[reportPrivateUsage]
     session.go_away("rebalance", 30.0, 0.0)
     # Requests that cross the news are refused; those that come after it open another session.
     async with asyncio.timeout(BOUND):
         while await outcome(place, Reader(backend, asking())) == "session_closing":
             pass
-    assert len(place.running.room) == 2
+    assert len(place.room) == 2
     place.say(response_id, "to the end")
     place.engine.finish(response_id)
     await reader.rest()
     assert reader.text == "to the end"
-    await eventually(lambda: len(place.running.room) == 1)
+    await eventually(lambda: len(place.room) == 1)
 
 
 async def outcome(place: Place, reader: Reader) -> str:
@@ -258,7 +258,7 @@ async def test_requests_that_come_while_the_session_opens_share_it(place: Place,
     impatient.cancel()
     async with asyncio.timeout(BOUND):
         await asyncio.gather(*others)
-    assert len(place.running.room) == 1
+    assert len(place.room) == 1
 
 
 @pytest.mark.parametrize("address", ["", "ftp://host", "grpc://host/path", "ws://", "wss://user@host"])
@@ -281,7 +281,7 @@ class TestKeys:
         for reader in readers:
             place.engine.finish(await reader.created())
             await reader.rest()
-        assert len(place.running.room) == 2
+        assert len(place.room) == 2
 
     @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Bearer \u00e9", "Bearer a\nb"])
     async def test_a_bad_key_is_invalid(self, place: Place, backend: RemoteBackend, authorization: str | None) -> None:
@@ -342,16 +342,17 @@ async def test_one_shot_methods_go_beside_the_session(place: Place, backend: Rem
         with pytest.raises(RequestError) as caught:
             await method()  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
         assert caught.value.error.code == "response_not_found"
-    assert len(place.running.room) == 1
+    assert len(place.room) == 1
 
 
 async def test_lanes_are_used_again(place: Place, backend: RemoteBackend) -> None:
     for _ in range(5):
         await whole(place, backend, asking())
-    (session,) = place.running.room.services.sessions.values()
+    (session,) = place.room.services.sessions.values()
     assert session.gauges().lanes == 1
 
 
+@pytest.mark.parametrize("scheme", ["grpc"])
 async def test_a_response_in_the_background_outlives_its_reader(place: Place, backend: RemoteBackend) -> None:
     reader = Reader(backend, asking(background=True))
     response_id = await reader.created()
@@ -370,6 +371,7 @@ async def test_a_response_in_the_background_outlives_its_reader(place: Place, ba
     assert (await caller.get_response(response_id)).output
 
 
+@pytest.mark.parametrize("scheme", ["grpc"])
 async def test_a_response_in_the_background_is_cancelled_by_its_id(place: Place, backend: RemoteBackend) -> None:
     reader = Reader(backend, asking(background=True))
     response_id = await reader.created()
@@ -377,3 +379,12 @@ async def test_a_response_in_the_background_is_cancelled_by_its_id(place: Place,
     assert response.status == ResponseStatus.RESPONSE_STATUS_CANCELLED
     await place.aborted(response_id)
     await reader.batches.aclose()
+
+
+@pytest.mark.parametrize("scheme", ["ws"])
+async def test_there_is_no_background_over_websocket(backend: RemoteBackend) -> None:
+    error = (await refused(Reader(backend, asking(background=True)))).error
+    assert (error.code, error.param) == ("unsupported_parameter", "background")
+    with pytest.raises(RequestError) as caught:
+        await anext(backend.caller(None).follow_response("resp_1", None))
+    assert (caught.value.error.code, caught.value.error.param) == ("unsupported_parameter", "stream")

@@ -7,6 +7,7 @@ Below: aiohttp, which is needed for such addresses only. Above: the stubs, which
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import msgspec
 from google.protobuf.message import DecodeError
 from grpc import aio
 
@@ -37,6 +39,9 @@ PATH: Final = "/v1/responses"
 
 CONTENT_TYPE: Final = "application/proto"
 """Of serialized messages, both ways."""
+
+_MAX_REFUSAL: Final = 64 * 1024
+"""Bytes of an error at most."""
 
 _SCHEMES: Final = {"ws": "http", "wss": "https"}
 
@@ -159,7 +164,10 @@ class HttpChannel:
         timeout = library.ClientTimeout(total=None, sock_connect=self.options.connect_timeout)
         # A server that sets cookies has no business here, and a body that was compressed would be bounded too late.
         session: aiohttp.ClientSession = library.ClientSession(
-            timeout=timeout, cookie_jar=library.DummyCookieJar(), auto_decompress=False
+            timeout=timeout,
+            cookie_jar=library.DummyCookieJar(),
+            auto_decompress=False,
+            raise_for_status=self._check,
         )
         self._session = session
         return session
@@ -217,29 +225,55 @@ class HttpChannel:
             ssl=self.tls,
             server_hostname=self.options.server_name,
         ) as answer:
-            limit = self.options.max_message_bytes
-            data = bytearray()
-            async for chunk in answer.content.iter_any():
-                data += chunk
-                if len(data) > limit:
-                    raise RpcFailedError("RESOURCE_EXHAUSTED", f"the answer is larger than max_message_bytes ({limit})")
-            if answer.status == 200:
-                return bytes(data)
-            raise refusal(answer.status, bytes(data) if answer.content_type == CONTENT_TYPE else b"")
+            return await _read(answer, self.options.max_message_bytes)
+
+    async def _check(self, answer: aiohttp.ClientResponse) -> None:
+        """Raises for every answer that is a refusal: of a method, or of an upgrade."""
+        if answer.status not in (101, 200):
+            raise refusal(answer.status, answer.content_type, await _read(answer, _MAX_REFUSAL))
 
 
-def refusal(status: int, body: bytes = b"") -> TurnwireError:
-    """Returns the exception for an HTTP status and the serialized Error that may have come with it."""
-    error = Error()
-    try:
-        error.ParseFromString(body)
-    except DecodeError:
-        error.Clear()
+async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    data = bytearray()
+    async for chunk in answer.content.iter_any():
+        data += chunk
+        if len(data) > limit:
+            raise RpcFailedError("RESOURCE_EXHAUSTED", f"an answer has more than {limit} bytes (HTTP {answer.status})")
+    return bytes(data)
+
+
+def refusal(status: int, content_type: str, body: bytes) -> TurnwireError:
+    """Returns the exception for an answer that refuses: by the error in its body, else by its status."""
+    error = _read_error(content_type, body)
     if status == 401:
         return AuthenticationError(error.message or "the server wants an API key")
     if error.code:
         return RequestRejectedError(error)
     return RpcFailedError(_STATUSES.get(status, "UNKNOWN"), f"the answer was HTTP {status}")
+
+
+def _read_error(content_type: str, body: bytes) -> Error:
+    """Reads an error, ours or in the form of the public API; an empty one where the body is neither."""
+    error = Error()
+    if content_type == CONTENT_TYPE:
+        with contextlib.suppress(DecodeError):
+            error = Error.FromString(body)
+    elif content_type == "application/json":
+        with contextlib.suppress(msgspec.MsgspecError):
+            found = msgspec.json.decode(body, type=_PublicError).error
+            error = Error(code=found.code or "", type=found.type, message=found.message, param=found.param)
+    return error
+
+
+class _ErrorFields(msgspec.Struct):
+    message: str
+    type: str = ""
+    code: str | None = None
+    param: str | None = None
+
+
+class _PublicError(msgspec.Struct):
+    error: _ErrorFields
 
 
 def unreachable(error: Exception) -> RpcFailedError:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from turnwire.client._channel import ChannelOptions
-from turnwire.client._http_channel import HttpChannel, proxy_of, refusal, unreachable
+from turnwire.client._http_channel import HttpChannel, proxy_of, unreachable
 from turnwire.client.exceptions import AuthenticationError, ProtocolError, RequestRejectedError, RpcFailedError
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
@@ -123,8 +123,6 @@ class WebSocketTransport:
                     ssl=self._http.tls,
                     server_hostname=options.server_name,
                 )
-        except aiohttp.WSServerHandshakeError as error:
-            raise refusal(error.status) from error
         except TimeoutError as error:
             raise RpcFailedError("UNAVAILABLE", f"no answer within {options.connect_timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:

@@ -73,13 +73,14 @@ class RemoteCaller:
         """Creates a response on the shared session and yields its events in batches; see `Caller.respond`.
 
         What it continues is found there whether or not it was stored. One with `background` goes on a stream of its
-        own. Cancelling it, or closing the generator, cancels the response unless it has `background`.
+        own, which a WebSocket address does not offer. Cancelling it, or closing the generator, cancels the response unless it has `background`.
         """
         if create.hold:
             raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
         with self._shared.in_use():
             batches: _Batches
             if create.background:
+                self._shared.check_streams("background")
                 request = StreamResponseRequest(create=create, context=context)
                 batches = self._stream(lambda stub: stub.StreamResponse(request, metadata=self._metadata))
             else:
@@ -104,6 +105,7 @@ class RemoteCaller:
         """Yields the events of a background response; see `Caller`. Cancelling it ends the following only."""
         request = FollowResponseRequest(response_id=response_id, starting_after=starting_after)
         with self._shared.in_use():
+            self._shared.check_streams("stream")
             batches = self._stream(lambda stub: stub.FollowResponse(request, metadata=self._metadata))
             async with aclosing(batches):
                 async for events in batches:
