@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwire.v1 import annotations_pb2 as turnwire_dot_v1_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17turnwire/v1/usage.proto\x12\x0bturnwire.v1\x1a\x1dturnwire/v1/annotations.proto\"\x99\x02\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\x12V\n\x14input_tokens_details\x18\x02 \x01(\x0b\x32\x1f.turnwire.v1.InputTokensDetailsB\x17\xba\xb5\x18\x13{\"cached_tokens\":0}\x12\x15\n\routput_tokens\x18\x03 \x01(\x05\x12[\n\x15output_tokens_details\x18\x04 \x01(\x0b\x32 .turnwire.v1.OutputTokensDetailsB\x1a\xba\xb5\x18\x16{\"reasoning_tokens\":0}\x12\x14\n\x0ctotal_tokens\x18\x05 \x01(\x05\x12\x18\n\nextra_json\x18\x0f \x01(\tB\x04\xd0\xb5\x18\x01\"}\n\x12InputTokensDetails\x12\x15\n\rcached_tokens\x18\x01 \x01(\x05\x12\x1f\n\x12\x63\x61\x63he_write_tokens\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\nextra_json\x18\x0f \x01(\tB\x04\xd0\xb5\x18\x01\x42\x15\n\x13_cache_write_tokens\"I\n\x13OutputTokensDetails\x12\x18\n\x10reasoning_tokens\x18\x01 \x01(\x05\x12\x18\n\nextra_json\x18\x0f \x01(\tB\x04\xd0\xb5\x18\x01\"\xc4\x01\n\nStageTimes\x12\x0e\n\x06queued\x18\x01 \x01(\x01\x12\x15\n\rpre_inference\x18\x02 \x01(\x01\x12\x18\n\x0b\x66irst_token\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\tinference\x18\x04 \x01(\x01\x12\x14\n\x0chosted_tools\x18\x05 \x01(\x01\x12\x13\n\x0b\x63lient_wait\x18\x06 \x01(\x01\x12\x16\n\x0epost_inference\x18\x07 \x01(\x01\x12\x0f\n\x07stalled\x18\x08 \x01(\x01\x42\x0e\n\x0c_first_tokenb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17turnwire/v1/usage.proto\x12\x0bturnwire.v1\x1a\x1dturnwire/v1/annotations.proto\"\xb0\x02\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\x12m\n\x14input_tokens_details\x18\x02 \x01(\x0b\x32\x1f.turnwire.v1.InputTokensDetailsB.\xba\xb5\x18*{\"cached_tokens\":0,\"cache_write_tokens\":0}\x12\x15\n\routput_tokens\x18\x03 \x01(\x05\x12[\n\x15output_tokens_details\x18\x04 \x01(\x0b\x32 .turnwire.v1.OutputTokensDetailsB\x1a\xba\xb5\x18\x16{\"reasoning_tokens\":0}\x12\x14\n\x0ctotal_tokens\x18\x05 \x01(\x05\x12\x18\n\nextra_json\x18\x0f \x01(\tB\x04\xd0\xb5\x18\x01\"\x84\x01\n\x12InputTokensDetails\x12\x15\n\rcached_tokens\x18\x01 \x01(\x05\x12&\n\x12\x63\x61\x63he_write_tokens\x18\x02 \x01(\x05\x42\x05\xba\xb5\x18\x01\x30H\x00\x88\x01\x01\x12\x18\n\nextra_json\x18\x0f \x01(\tB\x04\xd0\xb5\x18\x01\x42\x15\n\x13_cache_write_tokens\"I\n\x13OutputTokensDetails\x12\x18\n\x10reasoning_tokens\x18\x01 \x01(\x05\x12\x18\n\nextra_json\x18\x0f \x01(\tB\x04\xd0\xb5\x18\x01\"\xc4\x01\n\nStageTimes\x12\x0e\n\x06queued\x18\x01 \x01(\x01\x12\x15\n\rpre_inference\x18\x02 \x01(\x01\x12\x18\n\x0b\x66irst_token\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\tinference\x18\x04 \x01(\x01\x12\x14\n\x0chosted_tools\x18\x05 \x01(\x01\x12\x13\n\x0b\x63lient_wait\x18\x06 \x01(\x01\x12\x16\n\x0epost_inference\x18\x07 \x01(\x01\x12\x0f\n\x07stalled\x18\x08 \x01(\x01\x42\x0e\n\x0c_first_tokenb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwire.v1.usage_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_USAGE'].fields_by_name['input_tokens_details']._loaded_options = None
-  _globals['_USAGE'].fields_by_name['input_tokens_details']._serialized_options = b'\272\265\030\023{\"cached_tokens\":0}'
+  _globals['_USAGE'].fields_by_name['input_tokens_details']._serialized_options = b'\272\265\030*{\"cached_tokens\":0,\"cache_write_tokens\":0}'
   _globals['_USAGE'].fields_by_name['output_tokens_details']._loaded_options = None
   _globals['_USAGE'].fields_by_name['output_tokens_details']._serialized_options = b'\272\265\030\026{\"reasoning_tokens\":0}'
   _globals['_USAGE'].fields_by_name['extra_json']._loaded_options = None
   _globals['_USAGE'].fields_by_name['extra_json']._serialized_options = b'\320\265\030\001'
+  _globals['_INPUTTOKENSDETAILS'].fields_by_name['cache_write_tokens']._loaded_options = None
+  _globals['_INPUTTOKENSDETAILS'].fields_by_name['cache_write_tokens']._serialized_options = b'\272\265\030\0010'
   _globals['_INPUTTOKENSDETAILS'].fields_by_name['extra_json']._loaded_options = None
   _globals['_INPUTTOKENSDETAILS'].fields_by_name['extra_json']._serialized_options = b'\320\265\030\001'
   _globals['_OUTPUTTOKENSDETAILS'].fields_by_name['extra_json']._loaded_options = None
   _globals['_OUTPUTTOKENSDETAILS'].fields_by_name['extra_json']._serialized_options = b'\320\265\030\001'
   _globals['_USAGE']._serialized_start=72
-  _globals['_USAGE']._serialized_end=353
-  _globals['_INPUTTOKENSDETAILS']._serialized_start=355
-  _globals['_INPUTTOKENSDETAILS']._serialized_end=480
-  _globals['_OUTPUTTOKENSDETAILS']._serialized_start=482
-  _globals['_OUTPUTTOKENSDETAILS']._serialized_end=555
-  _globals['_STAGETIMES']._serialized_start=558
-  _globals['_STAGETIMES']._serialized_end=754
+  _globals['_USAGE']._serialized_end=376
+  _globals['_INPUTTOKENSDETAILS']._serialized_start=379
+  _globals['_INPUTTOKENSDETAILS']._serialized_end=511
+  _globals['_OUTPUTTOKENSDETAILS']._serialized_start=513
+  _globals['_OUTPUTTOKENSDETAILS']._serialized_end=586
+  _globals['_STAGETIMES']._serialized_start=589
+  _globals['_STAGETIMES']._serialized_end=785
 # @@protoc_insertion_point(module_scope)

@@ -147,8 +147,11 @@ class Answer:
                 self.add(index, item)
             self._take(done.response)
         known.status = STATUS.get(done.reason, known.status)
-        if done.HasField("usage"):
+        if done.usage.input_tokens or done.usage.output_tokens:
             known.usage.CopyFrom(done.usage)
+        else:
+            # Nothing was counted, which is not the same as nothing used.
+            known.ClearField("usage")
         if done.HasField("completed_at"):
             known.completed_at = done.completed_at
         if done.HasField("error"):
