@@ -20,14 +20,14 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sdk_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """Plays `sdk.toml`."""
     with serving("sdk", tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def codex_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Server]:
     """Plays `codex.toml`."""
     with serving("codex", tmp_path_factory.mktemp("server")) as server:

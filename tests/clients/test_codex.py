@@ -74,7 +74,7 @@ async def test_codex_repairs_the_sample_project_with_its_own_tools(
     changed = [Path(change["path"]).name for item in run.items("file_change") for change in item["changes"]]
     assert changed == ["periods.py", "money.py"]
     assert {turn.outcome for turn in proxy.turns} == {"response.completed"}
-    assert {path.split()[1] for path in proxy.requests} == {"/v1/responses"}
+    assert set(proxy.requests) == {"GET /v1/responses upgrade" if websockets else "POST /v1/responses"}
     # Nothing but this server was spoken to.
     assert asked == []
 
@@ -110,6 +110,31 @@ async def test_over_http_every_turn_replays_all_and_is_understood(codex_server: 
     sealed = [item for item in proxy.turns[-1].body["input"] if item["type"] == "reasoning"]
     assert len(sealed) == 4
     assert all(item["encrypted_content"] for item in sealed)
+
+
+@pytest.mark.parametrize("websockets", [False, True], ids=["http", "websocket"])
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        pytest.param("gpt-5.5", "tool_search", id="a-known-model"),
+        pytest.param("local-model", "namespace", id="an-unknown-model"),
+        pytest.param("gpt-6-sol", "additional_tools", id="a-model-that-takes-tools-as-input"),
+    ],
+)
+async def test_what_codex_declares_is_taken_whatever_it_is(
+    codex_server: Server, tmp_path: Path, model: str, kind: str, websockets: bool
+) -> None:
+    proxy = Proxy(codex_server.base_url)
+    project = tmp_path / "project"
+    project.mkdir()
+    async with proxy.listening():
+        run = await Codex(tmp_path / "home", model=model, websockets=websockets).exec(
+            proxy.base_url, project, "Say hello"
+        )
+    assert run.answer == "Hello! I play a scenario."
+    assert len(proxy.turns) == 1 + websockets
+    declared = [*proxy.turns[-1].body.get("tools", ()), *proxy.turns[-1].body["input"]]
+    assert kind in [each["type"] for each in declared]
 
 
 def _id(turn: Turn) -> str:

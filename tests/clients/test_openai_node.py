@@ -94,7 +94,7 @@ def test_a_refused_create_leaves_the_socket_usable(sdk_server: Server, tmp_path:
     script = """
     const socket = new ResponsesWS(client);
     socket.on("error", (error) => {
-      tell([error.error?.code, error.error?.param]);
+      tell([error.error.status, error.error.error.code, error.error.error.param]);
       socket.send({ type: "response.create", model, input: "Say hello" });
     });
     socket.on("response.completed", (event) => {
@@ -104,6 +104,6 @@ def test_a_refused_create_leaves_the_socket_usable(sdk_server: Server, tmp_path:
     socket.send({ type: "response.create", model, input: "Say hello", previous_response_id: "resp_unknown" });
     """
     assert run(sdk_server, tmp_path, script) == [
-        ["previous_response_not_found", "previous_response_id"],
+        [400, "previous_response_not_found", "previous_response_id"],
         "Hello! I play a scenario.",
     ]

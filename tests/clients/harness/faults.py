@@ -26,6 +26,8 @@ class Fault:
     headers: tuple[tuple[str, str], ...] = ()
     close: int | None = None
     """WebSocket only: closes with this code, after `frame` if there is one."""
+    cut_after: int | None = None
+    """Lets so many events of the turn through, and drops the connection without a word."""
 
 
 def says(text: str) -> Fault:

@@ -6,13 +6,14 @@ Above it: the tests of Codex. Below it: aiohttp on both sides. It changes nothin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, web
+from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, WSServerHandshakeError, web
 
 from .faults import Body, Fault
 
@@ -30,11 +31,18 @@ class Turn:
     connection: int
     """Which WebSocket connection, counted from 1; 0 for HTTP."""
     events: list[Body] = field(default_factory=list[Body])
+    cut_after: int | None = None
+    """After how many events its connection is dropped."""
 
     @property
     def warms_up(self) -> bool:
         """Whether it asks for no output."""
         return self.body.get("generate") is False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its connection is to be dropped now."""
+        return self.cut_after is not None and len(self.events) >= self.cut_after
 
     @property
     def outcome(self) -> str:
@@ -98,32 +106,40 @@ class Proxy:
             turn, fault = self._turn(json.loads(data), len(data), 0)
             if fault is not None and fault.status is not None:
                 return web.Response(status=fault.status, body=fault.body, headers=dict(fault.headers))
-            if fault is not None:
-                data = json.dumps(_changed(turn.body, fault)).encode()
+            if fault is not None and fault.change is not None:
+                data = json.dumps(_changed(turn.body, fault.change)).encode()
         assert self._client is not None
         url = f"{self._upstream}{request.path_qs}"
         headers = _end_to_end(request.headers)
         async with self._client.request(request.method, url, data=data, headers=headers) as answer:
             response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer.headers))
             await response.prepare(request)
-            async for line in answer.content:
-                if turn is not None and line.startswith(b"data: {"):
-                    turn.events.append(json.loads(line[6:]))
-                await response.write(line)
-            await response.write_eof()
+            # Clients may leave as soon as they have read the last event.
+            with contextlib.suppress(ConnectionError):
+                async for line in answer.content:
+                    if turn is not None and line.startswith(b"data: {"):
+                        turn.events.append(json.loads(line[6:]))
+                    await response.write(line)
+                    if turn is not None and turn.is_cut and line == b"\n":
+                        _drop(request)
+                        break
+                await response.write_eof()
             return response
 
     async def _tunnel(self, request: web.Request) -> web.StreamResponse:
         assert self._client is not None
         kept = {name: value for name, value in _end_to_end(request.headers).items() if "websocket" not in name.lower()}
-        async with self._client.ws_connect(
-            f"{self._upstream}{request.path_qs}", headers=kept, max_msg_size=0
-        ) as server:
+        url = f"{self._upstream}{request.path_qs}"
+        try:
+            server = await self._client.ws_connect(url, headers=kept, max_msg_size=0)
+        except WSServerHandshakeError as refusal:
+            return web.Response(status=refusal.status)
+        async with server:
             client = web.WebSocketResponse(max_msg_size=0)
             await client.prepare(request)
             self.connections += 1
             turns: list[Turn] = []
-            down = asyncio.create_task(self._down(server, client, turns))
+            down = asyncio.create_task(self._down(request, server, client, turns))
             try:
                 await self._up(client, server, turns, self.connections)
             finally:
@@ -143,28 +159,33 @@ class Proxy:
                 continue
             turn, fault = self._turn(body, len(message.data.encode()), connection)
             turns.append(turn)
-            if fault is None:
+            if fault is None or fault.cut_after is not None:
                 await server.send_str(message.data)
-            elif fault.change is not None:
-                await server.send_str(json.dumps(_changed(body, fault)))
-            if fault is not None and fault.frame is not None:
+                continue
+            if fault.change is not None:
+                await server.send_str(json.dumps(_changed(body, fault.change)))
+            if fault.frame is not None:
                 turn.events.append(json.loads(fault.frame))
                 await client.send_str(fault.frame.decode())
-            if fault is not None and fault.close is not None:
+            if fault.close is not None:
                 await client.close(code=fault.close, message=b"told to close")
                 return
 
-    async def _down(self, server: ClientWebSocketResponse, client: web.WebSocketResponse, turns: list[Turn]) -> None:
+    async def _down(
+        self, request: web.Request, server: ClientWebSocketResponse, client: web.WebSocketResponse, turns: list[Turn]
+    ) -> None:
         async for message in server:
             if message.type is not WSMsgType.TEXT:
                 continue
             event = json.loads(message.data)
             # Clients that are tested through this use one lane, so turns are answered in their order.
-            for turn in turns:
-                if not turn.outcome:
-                    turn.events.append(event)
-                    break
+            turn = next((turn for turn in turns if not turn.outcome), None)
+            if turn is not None:
+                turn.events.append(event)
             await client.send_str(message.data)
+            if turn is not None and turn.is_cut:
+                _drop(request)
+                return
         await client.close(code=server.close_code or 1000)
 
     def _turn(self, body: Body, size: int, connection: int) -> tuple[Turn, Fault | None]:
@@ -172,15 +193,22 @@ class Proxy:
         self.turns.append(turn)
         if turn.warms_up:
             return turn, None
+        fault = self._faults.get(self._with_output)
         self._with_output += 1
-        return turn, self._faults.get(self._with_output - 1)
+        if fault is not None:
+            turn.cut_after = fault.cut_after
+        return turn, fault
 
 
-def _changed(body: Body, fault: Fault) -> Body:
-    assert fault.change is not None
+def _changed(body: Body, change: Callable[[Body], None]) -> Body:
     changed = dict(body)
-    fault.change(changed)
+    change(changed)
     return changed
+
+
+def _drop(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
 
 
 def _end_to_end(headers: Mapping[str, Any]) -> dict[str, str]:
