@@ -14,7 +14,8 @@ from typing import Final, Protocol
 
 from turnwire.server.engine.port import Generation
 from turnwire.server.runtime.fitting import Fitting, fitting
-from turnwire.server.runtime.services import THREAD_BYTES, Services
+from turnwire.server.runtime.services import Services
+from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 from turnwire.server.session.effects import (
     AbortPass,

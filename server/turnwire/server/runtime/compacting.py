@@ -13,7 +13,8 @@ from typing import Final
 from turnwire.server.policy.compaction import Compacted, compact, digest_message, read_digest, sealed_digest
 from turnwire.server.policy.prepare import ITEM_OVERHEAD
 from turnwire.server.runtime.probing import count_prompt, prepared_prompt
-from turnwire.server.runtime.services import THREAD_BYTES, Services
+from turnwire.server.runtime.services import Services
+from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.server.sealing import Purpose, Unreadable
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.settings import input_items

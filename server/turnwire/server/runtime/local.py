@@ -17,8 +17,8 @@ from turnwire.server.runtime.models import told
 from turnwire.server.runtime.one_shot import one_response
 from turnwire.server.runtime.probing import count_input_tokens
 from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.runtime.services import THREAD_BYTES
 from turnwire.server.runtime.sessions import SessionRoom
+from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.error_pb2 import Error

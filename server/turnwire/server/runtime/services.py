@@ -20,9 +20,6 @@ from turnwire.server.tools.port import HostedTools
 from turnwire.v1.ids import IdSource
 from turnwire.v1.item_pb2 import Item
 
-THREAD_BYTES = 32 * 1024
-"""Work on more than this runs in a thread, so that one big request does not delay its neighbours."""
-
 FEATURES = (
     "append",
     "background",

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from turnwire.server.doors.http.options import HttpOptions
-from turnwire.server.runtime.services import THREAD_BYTES
+from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.json.refusal import shown
 from turnwire.v1.official.messages import too_large
