@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from turnwire.client import Client, RequestRejectedError
 from turnwire.server.session.limits import SessionLimits
 from turnwire.v1 import responses_service_pb2 as pb
 from turnwire.v1.response_pb2 import DoneReason, Input, Response, ResponseCreate, ResponseStatus, Verbosity
@@ -326,6 +327,40 @@ async def test_a_server_that_stops_at_once_ends_background_responses(door: Door)
     response = await _begin(door)
     await door.server.stop(0)
     await door.told(response, "abort")
+
+
+async def test_the_client_library_creates_leaves_follows_and_cancels(door: Door) -> None:
+    async with asyncio.timeout(10), Client(door.address) as client:
+        begun = await client.rpc.create_response(model="stepped", input="hello", background=True)
+        assert begun.status == ResponseStatus.RESPONSE_STATUS_IN_PROGRESS
+        response = door.created(begun.id)
+        door.say(response, "a")
+        last = -1
+        async for event in client.rpc.follow_response(begun.id):
+            last = event.proto.sequence_number
+            if event.kind == "output_text_delta":
+                break
+        door.say(response, "b")
+        rest = client.rpc.follow_response(begun.id, starting_after=last)
+        door.finish(response)
+        ended = await rest.get_final_response()
+        assert (ended.status, _text(ended)) == (ResponseStatus.RESPONSE_STATUS_COMPLETED, "ab")
+        assert await client.rpc.get_response(begun.id) == ended
+        assert await client.rpc.cancel_response(begun.id) == ended
+        items = (await client.rpc.list_input_items(begun.id)).items
+        assert items[0].message.content.parts.parts[0].input_text.text == "hello"
+        stream = client.rpc.stream_response(model="stepped", input="hello", background=True)
+        async for event in stream:
+            if event.kind == "created":
+                left = event.proto.created.response.id
+                break
+        stream.cancel()
+        cancelled = await client.rpc.cancel_response(left)
+        assert cancelled.status == ResponseStatus.RESPONSE_STATUS_CANCELLED
+        with pytest.raises(RequestRejectedError) as refused:
+            await client.rpc.follow_response("resp_x").get_final_response()
+        assert refused.value.code == "response_not_found"
+    await _over(door)
 
 
 @pytest.mark.parametrize("number", [1, 7])

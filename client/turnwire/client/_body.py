@@ -104,6 +104,7 @@ class CreateFields(TypedDict, total=False):
     logit_bias: Mapping[str, float] | None
     generate: bool | None
     hold: bool | None
+    background: bool | None
     inherit: bool | None
     reset: Sequence[str] | None
     verbosity: VerbosityLike | None

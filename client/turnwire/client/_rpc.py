@@ -6,7 +6,7 @@ Below: grpc and the stubs. Above: `Session` and `Client`, which hand these out u
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Final, TypeVar, Unpack
+from typing import Final, TypeAlias, TypeVar, Unpack
 
 from grpc import aio
 
@@ -16,13 +16,15 @@ from turnwire.client._status import from_status
 from turnwire.client.events import Event
 from turnwire.v1.client_event_pb2 import RequestContext
 from turnwire.v1.item_pb2 import Item
-from turnwire.v1.response_pb2 import Response
+from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CancelResponseRequest,
     CompactResponseRequest,
     CountInputTokensRequest,
     CreateResponseRequest,
     DeleteResponseRequest,
+    FollowResponseRequest,
+    FollowResponseResponse,
     GetCapabilitiesRequest,
     GetCapabilitiesResponse,
     GetResponseRequest,
@@ -31,10 +33,16 @@ from turnwire.v1.responses_service_pb2 import (
     ListModelsRequest,
     Model,
     StreamResponseRequest,
+    StreamResponseResponse,
 )
 from turnwire.v1.responses_service_pb2_grpc import ResponsesServiceStub
 
 T = TypeVar("T")
+_Batches: TypeAlias = (
+    aio.UnaryStreamCall[StreamResponseRequest, StreamResponseResponse]
+    | aio.UnaryStreamCall[FollowResponseRequest, FollowResponseResponse]
+)
+"""A call that brings the events of one response."""
 
 
 class Rpc:
@@ -53,19 +61,38 @@ class Rpc:
     async def create_response(
         self, *, context: RequestContext | None = None, **fields: Unpack[CreateFields]
     ) -> Response:
-        """Creates one response and returns it when it has ended. Cancelling it is safe, and cancels the response."""
+        """Creates one response and returns it when it has ended. Cancelling it is safe, and cancels the response.
+
+        With `background` it is returned as soon as it exists, and runs apart from this call; see `get_response`,
+        `follow_response` and `cancel_response`.
+        """
         request = CreateResponseRequest(create=build_create(fields), context=context)
         return (await _call(self._stub.CreateResponse(request, metadata=self._metadata))).response
 
     def stream_response(
         self, *, context: RequestContext | None = None, **fields: Unpack[CreateFields]
     ) -> OneShotStream:
-        """Creates one response and iterates over its events."""
+        """Creates one response and iterates over its events.
+
+        With `background`, who leaves the stream leaves the response running; its events come at full verbosity.
+        """
         request = StreamResponseRequest(create=build_create(fields), context=context)
-        return OneShotStream(self._stub, request, self._metadata)
+        return OneShotStream(self._stub.StreamResponse(request, metadata=self._metadata), request.create)
+
+    def follow_response(self, response_id: str, *, starting_after: int | None = None) -> OneShotStream:
+        """Iterates over the events of a background response, to its end; leaving it leaves the response running.
+
+        Args:
+            response_id: The response.
+            starting_after: The sequence number of the last event that is known. None begins with the first. What the
+                others cannot be understood without comes again: `created`, and what announced the item that is open.
+        """
+        request = FollowResponseRequest(response_id=response_id, starting_after=starting_after)
+        return OneShotStream(self._stub.FollowResponse(request, metadata=self._metadata))
 
     async def get_response(self, response_id: str, *, session_id: str = "") -> Response:
-        """Returns a response; one that is not stored needs the id of its session. Cancelling it is safe."""
+        """Returns a response, as far as it has come; one that is not stored needs the id of its session. Cancelling it
+        is safe."""
         request = GetResponseRequest(response_id=response_id, session_id=session_id)
         return (await _call(self._stub.GetResponse(request, metadata=self._metadata))).response
 
@@ -105,14 +132,12 @@ class Rpc:
 
 
 class OneShotStream:
-    """The events of one response on a stream of its own; see `Rpc.stream_response`."""
+    """The events of one response on a stream of its own; see `Rpc.stream_response` and `Rpc.follow_response`."""
 
-    def __init__(
-        self, stub: ResponsesServiceStub, request: StreamResponseRequest, metadata: Sequence[tuple[str, str]]
-    ) -> None:
-        """Made by `Rpc.stream_response`."""
-        self._call = stub.StreamResponse(request, metadata=metadata)
-        self._create = request.create
+    def __init__(self, call: _Batches, create: ResponseCreate | None = None) -> None:
+        """Made by `Rpc`, from the call that brings the events, and the request where this client sent it."""
+        self._call = call
+        self._create = create
         self._state: ResponseState | None = None
         self._events: Final = self._read()
 
@@ -120,13 +145,14 @@ class OneShotStream:
         return self._events
 
     async def get_final_response(self) -> Response:
-        """Reads to the end and returns the whole response, failed ones too. Cancelling it cancels the response."""
+        """Reads to the end and returns the whole response, failed ones too. Cancelling it cancels the response, unless
+        that runs in the background."""
         async for _ in self._events:
             pass
         return self._state.snapshot() if self._state is not None else Response()
 
     def cancel(self) -> None:
-        """Cancels the response by ending the stream."""
+        """Ends the stream, which cancels the response unless it runs in the background."""
         self._call.cancel()
 
     async def _read(self) -> AsyncIterator[Event]:

@@ -64,7 +64,7 @@ class CreateResponseRequest(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def create(self) -> _response_pb2.ResponseCreate:
-        """The body. `stream`, `hold` and `background` are refused."""
+        """The body. `stream` and `hold` are refused. With `background` the response is returned as soon as it exists."""
 
     @_builtins.property
     def context(self) -> _client_event_pb2.RequestContext:
@@ -118,7 +118,7 @@ class StreamResponseRequest(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def create(self) -> _response_pb2.ResponseCreate:
-        """The body. `hold` and `background` are refused."""
+        """The body. `hold` is refused. With `background` the stream may be left, and comes at full verbosity."""
 
     @_builtins.property
     def context(self) -> _client_event_pb2.RequestContext:

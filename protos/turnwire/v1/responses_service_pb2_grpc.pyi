@@ -58,7 +58,8 @@ class ResponsesServiceStub:
     """
     FollowResponse: _aio.UnaryStreamMultiCallable[_responses_service_pb2.FollowResponseRequest, _responses_service_pb2.FollowResponseResponse]
     """Streams the events of a background response, from the first one or after a given one, and on until it has ended.
-    `created` carries the full response, so that the rest can be understood.
+    `created` always comes first and carries the full response. After a given event, what announced the item and the
+    part that are open there comes again too, and `done` where it lies before: their old sequence numbers tell.
 
     Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response, or ended too long ago.
     """
@@ -165,7 +166,8 @@ class ResponsesServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_responses_service_pb2.FollowResponseRequest, _abc.AsyncIterator[_responses_service_pb2.FollowResponseResponse]],
     ) -> _abc.AsyncIterator[_responses_service_pb2.FollowResponseResponse]:
         """Streams the events of a background response, from the first one or after a given one, and on until it has ended.
-        `created` carries the full response, so that the rest can be understood.
+        `created` always comes first and carries the full response. After a given event, what announced the item and the
+        part that are open there comes again too, and `done` where it lies before: their old sequence numbers tell.
 
         Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response, or ended too long ago.
         """

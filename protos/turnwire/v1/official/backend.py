@@ -98,7 +98,9 @@ class Caller(Protocol):
     ) -> AsyncGenerator[Sequence[ServerEvent], None]:
         """Yields the events of a background response after a sequence number, those to come too.
 
-        `created` and `done` carry the full response, and so does whatever comes first: `created` always comes.
+        `created` and `done` carry the full response. Without `starting_after` the stream is the whole one. With it,
+        what the rest cannot be understood without comes first, by its old sequence numbers: `created`, what announced
+        the item and the part that are open there, and `done` where it lies before.
 
         Raises:
             RequestError: `response_not_found`, or `invalid_request_error` for one that cannot be streamed (any more).

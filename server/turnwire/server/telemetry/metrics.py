@@ -23,7 +23,7 @@ from turnwire.server.session.gauges import Gauges
 from turnwire.server.telemetry.families import OTHER, Bounded, Counter, Histogram
 from turnwire.v1.errors import ERRORS
 
-DOORS: Final = ("grpc", "grpc-oneshot", "websocket", "http")
+DOORS: Final = ("grpc", "grpc-oneshot", "websocket", "http", "background")
 OUTCOMES: Final = ("completed", "incomplete", "failed", "cancelled")
 STAGES: Final = ("queued", "pre_inference", "first_token", "inference", "hosted_tools", "client_wait", "stalled")
 MAX_MODELS: Final = 50
