@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,7 +41,7 @@ from turnwire.server.testing import make_services
 from turnwire.v1.errors import make_error
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
-from turnwire.v1.session_pb2 import RequestRejected
+from turnwire.v1.session_pb2 import RequestRejected, SessionOpened
 
 BOUND = 10.0
 QUICK = ChannelOptions(connect_timeout=BOUND, heartbeat=None)
@@ -196,7 +197,7 @@ async def test_a_key_is_sent_and_its_absence_explained() -> None:
 
 
 async def test_wss_trusts_the_authority_it_is_told_to() -> None:
-    authority = trustme.CA()
+    authority: Any = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     trusting = ChannelOptions(root_certificates=authority.cert_pem.bytes(), connect_timeout=BOUND)
@@ -208,7 +209,7 @@ async def test_wss_trusts_the_authority_it_is_told_to() -> None:
 
 
 async def test_wss_expects_another_name_where_told_and_shows_a_certificate() -> None:
-    authority = trustme.CA()
+    authority: Any = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("server.internal").configure_cert(context)
     authority.configure_trust(context)
@@ -315,19 +316,17 @@ async def test_the_end_of_a_socket_says_what_a_status_would(
     async with asyncio.timeout(BOUND), strange(socket_that(act)) as address:
         with pytest.raises(TurnwireError) as caught:
             await connect(address, options=options)
-        found: BaseException | None = caught.value
-        if not isinstance(found, cause):
-            found = found.__cause__
+        # What a session is lost by is the cause of its loss.
+        found = caught.value if isinstance(caught.value, cause) else caught.value.__cause__
         assert isinstance(found, cause)
-        with pytest.raises(cause, match=says):
-            raise found
+        assert re.search(says, str(found))
 
 
 async def test_a_socket_that_breaks_is_a_loss() -> None:
     sockets: list[web.WebSocketResponse] = []
 
     async def act(socket: web.WebSocketResponse) -> None:
-        opened = ServerEvent(opened={"session_id": "sess_1"})
+        opened = ServerEvent(opened=SessionOpened(session_id="sess_1"))
         await socket.send_bytes(ConnectResponse(first_event_id=1, events=[opened]).SerializeToString())
         sockets.append(socket)
         while (await socket.receive()).type is WSMsgType.BINARY:
