@@ -20,10 +20,9 @@ from turnwire.server.testing import make_services
 from turnwire.v1.client_event_pb2 import RequestContext
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
-from turnwire.v1.json import from_json
 from turnwire.v1.official.backend import Link
 from turnwire.v1.official.http import HttpApi, HttpRequest, HttpResponse
-from turnwire.v1.response_pb2 import Response, ResponseCreate, Verbosity
+from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
     ListInputItemsRequest,
@@ -32,15 +31,6 @@ from turnwire.v1.responses_service_pb2 import (
 )
 from turnwire.v1.server_event_pb2 import ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
-
-MODEL = "stepped"
-
-
-def create_of(**fields: Any) -> ResponseCreate:
-    """Builds a create from the keys of its JSON form."""
-    create = from_json(ResponseCreate, msgspec.json.encode({"model": MODEL, "input": "hi", **fields}))
-    create.verbosity = Verbosity.VERBOSITY_FULL
-    return create
 
 
 async def _play(
