@@ -30,6 +30,8 @@ from turnwire.v1.official.http import HttpApi, HttpRequest, HttpResponse
 
 Upgrade = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Serves a WebSocket to its end."""
+Admit = Callable[[web.Request], Awaitable[None]]
+"""Raises RequestError for a request that is not let in; nothing but its head was read."""
 
 _PATH: Final = "/v1/responses"
 _SERVER: Final = {"server": "turnwire"}
@@ -43,14 +45,20 @@ class HttpServer:
     """Serves HTTP/1.1 on any number of addresses."""
 
     def __init__(
-        self, backend: Backend, clock: Clock, options: HttpOptions | None = None, websocket: Upgrade | None = None
+        self,
+        backend: Backend,
+        clock: Clock,
+        options: HttpOptions | None = None,
+        websocket: Upgrade | None = None,
+        admit: Admit | None = None,
     ) -> None:
-        """Takes what serves responses, the clock of time-outs, the settings, and who serves WebSockets: None for
-        nobody, which upgrades are answered by 426."""
+        """Takes what serves responses, the clock of time-outs, the settings, who serves WebSockets: None for nobody,
+        which upgrades are answered by 426; and who decides beforehand which requests are let in: None lets in all."""
         self._options = options or HttpOptions()
         self._api = HttpApi(backend, self._options.max_body_bytes)
         self._clock = clock
         self._websocket = websocket
+        self._admit = admit
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -105,22 +113,21 @@ class HttpServer:
         self._at_work += 1
         self._idle.clear()
         try:
-            if self._is_upgrade(request):
+            if self._draining:
+                return self._refused(request, _shutting_down())
+            if self._admit is not None:
+                await self._admit(request)
+            if is_upgrade(request):
                 return await self._upgrade(request)
             return await self._serve(request)
+        except RequestError as refusal:
+            return self._refused(request, refusal.error)
         finally:
             self._at_work -= 1
             if not self._at_work:
                 self._idle.set()
 
-    @staticmethod
-    def _is_upgrade(request: web.Request) -> bool:
-        upgrades = request.method == "GET" and "websocket" in request.headers.get("upgrade", "").lower()
-        return upgrades and request.path.rstrip("/") == _PATH
-
     async def _upgrade(self, request: web.Request) -> web.StreamResponse:
-        if self._draining:
-            return self._refused(request, _shutting_down())
         if self._websocket is None:
             message = "WebSockets are switched off here: use HTTP on the same path."
             answer = self._refused(request, make_error("upgrade_required", message))
@@ -129,12 +136,7 @@ class HttpServer:
         return await self._websocket(request)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        if self._draining:
-            return self._refused(request, _shutting_down())
-        try:
-            body = await read_body(request, self._options) if request.can_read_body else b""
-        except RequestError as refusal:
-            return self._refused(request, refusal.error)
+        body = await read_body(request, self._options) if request.can_read_body else b""
         return await self._written(request, await self._api.handle(_taken(request, body)))
 
     def _refused(self, request: web.Request, error: Error) -> web.Response:
@@ -151,6 +153,12 @@ class HttpServer:
         response = web.StreamResponse(status=answer.status, headers=headers)
         await EventStream(request, response, self._clock, self._options).serve(answer.body)
         return response
+
+
+def is_upgrade(request: web.BaseRequest) -> bool:
+    """Tells whether a request wants to become a WebSocket where there are such."""
+    upgrades = request.method == "GET" and "websocket" in request.headers.get("upgrade", "").lower()
+    return upgrades and request.path.rstrip("/") == _PATH
 
 
 def _taken(request: web.Request, body: bytes) -> HttpRequest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiohttp import hdrs
-from aiohttp.web import Request, Response, StreamResponse
+from aiohttp.web import BaseRequest, Request, Response, StreamResponse
 
 from turnwire.server.doors.websocket.connection import BytesSocket, Connection, Socket
 from turnwire.server.doors.websocket.dialect import Dialect
@@ -38,8 +38,7 @@ class WebSocketDoor:
     async def handle(self, request: Request) -> StreamResponse:
         """Serves an upgrade to the end of its connection. Cancelling it frees the session at once."""
         options = self._options
-        offered = [each.strip() for each in request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "").split(",")]
-        native = SUBPROTOCOL in offered
+        authorization, native = authorization_of(request), SUBPROTOCOL in _offers(request)
         if not native and hdrs.SEC_WEBSOCKET_PROTOCOL in request.headers:
             # aiohttp would log the offers, and keys may be among them.
             request = _without_offers(request)
@@ -59,7 +58,7 @@ class WebSocketDoor:
             return _refused(make_error("invalid_request_error", message), {hdrs.SEC_WEBSOCKET_VERSION: "13"})
         dialect: Dialect = NativeSession() if native else OfficialSession()
         try:
-            caller = self._backend.caller(request.headers.get(hdrs.AUTHORIZATION) or _offered_key(offered))
+            caller = self._backend.caller(authorization)
             link = caller.connect(dialect.opening, NATIVE_DOOR if native else OFFICIAL_DOOR)
         except RequestError as refusal:
             return _refused(refusal.error)
@@ -71,11 +70,19 @@ class WebSocketDoor:
         return socket
 
 
-def _offered_key(offered: list[str]) -> str | None:
-    for each in offered:
+def authorization_of(request: BaseRequest) -> str | None:
+    """Returns the `Authorization` of an upgrade: its header, or what stands for it among the offered subprotocols."""
+    header = request.headers.get(hdrs.AUTHORIZATION)
+    if header:
+        return header
+    for each in _offers(request):
         if each.startswith(_KEY_PREFIX):
             return f"Bearer {each.removeprefix(_KEY_PREFIX)}"
     return None
+
+
+def _offers(request: BaseRequest) -> list[str]:
+    return [each.strip() for each in request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "").split(",")]
 
 
 def _without_offers(request: Request) -> Request:
