@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ from backports import zstd
 from turnwire.server.doors.http.options import HttpOptions
 
 from .conftest import BOUND, Door, Doors, Stream
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+}
 
 
 async def raw(door: Door, data: bytes, *, until: bytes = b"") -> bytes:
@@ -114,7 +121,7 @@ async def test_http_1_0_gets_a_stream_without_chunks(door: Door) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd", "GZIP"])
 async def test_compressed_bodies_are_taken(door: Door, encoding: str) -> None:
-    pack = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}[encoding.lower()]
+    pack = PACK[encoding.lower()]
     body = json.dumps(door.asking(input="word " * 30_000)).encode()
 
     status, counted, _ = await door.ask(
@@ -131,8 +138,7 @@ async def test_compressed_bodies_are_taken(door: Door, encoding: str) -> None:
 @pytest.mark.parametrize("size", [5_000, 50_000_000])
 async def test_what_decompresses_to_too_much_is_refused(open_door: Doors, encoding: str, size: int) -> None:
     door = await open_door(options=HttpOptions(max_body_bytes=4096))
-    pack = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}[encoding]
-    data = pack(b" " * size)[:4096]
+    data = PACK[encoding](b" " * size)[:4096]
 
     refusal = await door.refusal("POST", "/v1/responses", data=data, headers={"Content-Encoding": encoding})
 

@@ -27,8 +27,13 @@ from turnwire.v1.session_pb2 import SessionOpen
 class Link(Protocol):
     """One session: events in, batches out, as on `Connect`."""
 
-    on_cut: Callable[[], object] | None
-    """Hears that the session has ended whether or not the client takes what is being written; None for nobody."""
+    @property
+    def on_cut(self) -> Callable[[], object] | None:
+        """Hears that the session has ended whether or not the client takes what is being written; None for nobody."""
+        ...
+
+    @on_cut.setter
+    def on_cut(self, hear: Callable[[], object] | None) -> None: ...
 
     @property
     def close_error(self) -> Error | None:
