@@ -349,6 +349,7 @@ async def test_the_client_library_creates_leaves_follows_and_cancels(door: Door)
         assert await client.rpc.cancel_response(begun.id) == ended
         items = (await client.rpc.list_input_items(begun.id)).items
         assert items[0].message.content.parts.parts[0].input_text.text == "hello"
+        left = ""
         stream = client.rpc.stream_response(model="stepped", input="hello", background=True)
         async for event in stream:
             if event.kind == "created":
