@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Final
 from urllib.parse import urlsplit
 
 from turnwire.client.demo.sample import copy_project, plain_pytest, run_tests
@@ -23,6 +24,13 @@ from turnwire.client.demo.sample import copy_project, plain_pytest, run_tests
 from .harness.codex import Codex
 from .harness.relay import Relay
 from .harness.server import serving
+
+TRANSPORTS: Final = {
+    "HTTP and SSE": (False, True),
+    "WebSocket": (True, True),
+    "WebSocket, not compressed": (True, False),
+}
+"""By name: whether WebSocket is used, and whether compression is offered to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class Figures:
     connections: int
 
 
-async def measure(base_url: str, folder: Path, *, websockets: bool) -> Figures:
+async def measure(base_url: str, folder: Path, *, websockets: bool, compressed: bool) -> Figures:
     """Lets Codex repair a copy of the sample project once.
 
     Raises:
@@ -43,7 +51,7 @@ async def measure(base_url: str, folder: Path, *, websockets: bool) -> Figures:
     """
     port = urlsplit(base_url).port
     assert port is not None
-    relay = Relay(port)
+    relay = Relay(port, hides_extensions=not compressed)
     project = copy_project(folder / "project")
     async with relay.listening():
         url = f"http://127.0.0.1:{relay.port}/v1"
@@ -57,12 +65,12 @@ async def measure(base_url: str, folder: Path, *, websockets: bool) -> Figures:
 
 
 async def main() -> None:
-    """Measures both transports, alternately, and prints the medians."""
+    """Measures the transports, alternately, and prints the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="of each transport [5]")
     parser.add_argument("--base-url", default="", help="of a running server, with /v1; else one is started")
     given = parser.parse_args()
-    figures: dict[str, list[Figures]] = {"HTTP": [], "WebSocket": []}
+    figures: dict[str, list[Figures]] = {transport: [] for transport in TRANSPORTS}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with nullcontext(None) if given.base_url else serving("codex", folder) as server:
@@ -70,8 +78,9 @@ async def main() -> None:
             # The first run of each unpacks what Codex brings along, and warms the machine; it does not count.
             for number in range(given.runs + 1):
                 for transport, runs in figures.items():
-                    place = folder / f"{transport}-{number}"
-                    one = await measure(base_url, place, websockets=transport == "WebSocket")
+                    websockets, compressed = TRANSPORTS[transport]
+                    place = folder / f"{websockets}-{compressed}-{number}"
+                    one = await measure(base_url, place, websockets=websockets, compressed=compressed)
                     if number:
                         runs.append(one)
     print("| transport | seconds (min to max) | bytes sent | bytes received | connections |")

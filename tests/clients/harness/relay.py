@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Final
+
+_EXTENSIONS: Final = re.compile(rb"sec-websocket-extensions:", re.IGNORECASE)
+_HIDDEN: Final = b"x-hidden-from-the-server:"
 
 
 class Relay:
     """Passes every connection on to another port of this machine."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, hides_extensions: bool = False) -> None:
+        """Takes the port, and whether servers are kept from seeing that a WebSocket client would compress."""
         self.port = 0
         """Where it listens."""
         self.connections = 0
@@ -23,6 +29,7 @@ class Relay:
         self.received = 0
         """Bytes to clients."""
         self._to = port
+        self._hides_extensions = hides_extensions
         self._running: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -45,7 +52,8 @@ class Relay:
         self.connections += 1
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._to)
-            with contextlib.suppress(ConnectionError):
+            # Either end may leave first.
+            with contextlib.suppress(OSError):
                 await asyncio.gather(
                     self._pump(reader, upstream_writer, counts_sent=True),
                     self._pump(upstream_reader, writer, counts_sent=False),
@@ -59,6 +67,8 @@ class Relay:
         while data := await reader.read(65_536):
             if counts_sent:
                 self.sent += len(data)
+                if self._hides_extensions:
+                    data = _EXTENSIONS.sub(_HIDDEN, data)
             else:
                 self.received += len(data)
             writer.write(data)
