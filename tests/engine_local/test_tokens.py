@@ -13,7 +13,9 @@ from turnwire.server.engine.local.config import LocalConfig
 from turnwire.server.engine.local.engine import LocalEngine, find_speech
 from turnwire.server.engine.local.vocabulary import LlamaTokenizer
 from turnwire.server.engine.port import CountingEngine
+from turnwire.server.engine.tokens.passes import CacheReport
 from turnwire.server.engine.tokens.records import ChainRecord
+from turnwire.server.engine.tokens.rendering import RenderStats
 from turnwire.server.session.chunks import CallEnd, Finish, FinishReason, PassUsage, TextChunk
 from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
 from turnwire.v1.errors import RequestError
@@ -97,6 +99,18 @@ async def test_a_prompt_is_ids_and_the_answer_is_read_from_ids(open_engine: Open
     assert record is not None
     assert record.sampled.tolist() == [*encode("Yes."), EOS]
     assert record.rendered.tolist() == body["prompt"]
+
+
+async def test_what_rendering_cost_and_the_slot_kept_is_told(llama: ToyLlama, tmp_path: Path) -> None:
+    costs: list[RenderStats] = []
+    kept: list[CacheReport] = []
+    file, speech = toy_file(tmp_path), toy_speech(tmp_path, llama)
+    engine = LocalEngine(LocalConfig(), file, llama, speech, on_rendered=costs.append, on_cached=kept.append)
+    sink, finish = await ran(engine, prompt(HI))
+    await ran(engine, prompt(grown(answered(HI, sink, finish), "And?")))
+    assert [(cost.first, cost.whole, cost.items_rendered) for cost in costs] == [(True, False, 1), (False, False, 1)]
+    assert [(report.expected > 0, report.reported) for report in kept] == [(False, 3), (True, 3)]
+    await engine.aclose()
 
 
 @pytest.mark.parametrize("template", [PACKAGED, MARKED])

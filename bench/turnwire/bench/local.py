@@ -1,4 +1,5 @@
-"""Time to the first token of late turns on a real model: with a slot for each chain, without, and without any memory.
+"""Time to the first token of late turns on a real model: with a slot for each chain, without, and without any memory;
+and with prompts that llama.cpp renders.
 
 Runs the real core and runtime in this process over llama.cpp. Several chains take turns, as the lanes of a session do,
 and share their instructions, as agents of a kind do: that is what makes it matter which slot a turn gets. Above it:
@@ -17,7 +18,7 @@ from typing import Final
 from turnwire.client import connect
 from turnwire.client.session import Session
 from turnwire.server.engine.local.config import LocalConfig
-from turnwire.server.engine.local.engine import LocalEngine
+from turnwire.server.engine.local.engine import LocalEngine, find_speech
 from turnwire.server.engine.local.llama import LlamaServer
 from turnwire.server.engine.local.model import find_model
 from turnwire.server.testing import make_services, serving
@@ -26,7 +27,8 @@ TURNS: Final = (2, 10, 50)
 """Turns to report."""
 
 PINNED: Final = "a slot for each chain"
-CHOSEN: Final = "llama.cpp chooses"
+CHATTING: Final = "the same, prompts rendered by llama.cpp"
+CHOSEN: Final = "llama.cpp chooses the slot"
 FORGETFUL: Final = "nothing kept"
 
 _INSTRUCTIONS: Final = (
@@ -37,7 +39,7 @@ _NEWS: Final = "The log of step {step} of lane {lane} says that {step} files wer
 
 @dataclass(slots=True)
 class LateTurns:
-    """What turns took in one setup; samples by turn, one a chain."""
+    """What turns took in one setup; samples by turn, one for each chain of each round."""
 
     setup: str
     seconds: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
@@ -50,6 +52,11 @@ class LateTurns:
     def ttft_ms(self, turn: int) -> float:
         """Returns the median time to the first token, in milliseconds."""
         return statistics.median(self.seconds[turn]) * 1000
+
+    def row(self) -> str:
+        """Returns the setup as a row of a table: medians in milliseconds, with the tokens of the prompt computed."""
+        cells = [f"{self.ttft_ms(turn):,.0f} ({statistics.median(self.computed[turn]):.0f})" for turn in self.seconds]
+        return f"| {self.setup} | {' | '.join(cells)} |"
 
 
 async def _turn(session: Session, lane: int, number: int, last: str | None, found: LateTurns, model: str) -> str:
@@ -73,39 +80,57 @@ async def _turn(session: Session, lane: int, number: int, last: str | None, foun
     return response.id
 
 
-async def _measure(turns: Sequence[int], chains: int, config: LocalConfig) -> list[LateTurns]:
+def _setup(config: LocalConfig) -> str:
+    if not config.rendered:
+        return CHATTING
+    return PINNED if config.pinned else CHOSEN
+
+
+async def _measure(turns: Sequence[int], chains: int, rounds: int, config: LocalConfig) -> list[LateTurns]:
     file = find_model(config)
     llama = LlamaServer(config, file)
-    engine = LocalEngine(config, replace(file, name="kept"), llama)
+    speech = find_speech(config, file, llama)
+    engine = LocalEngine(config, replace(file, name="kept"), llama, speech)
     # A second engine over the same model, for turns that are computed in whole beside those that are not. With one
     # slot, the first, it disturbs nobody: what it leaves there is a turn of the chain that has it.
-    forgetful = LocalEngine(replace(config, reuse=False, slots=1), replace(file, name="forgotten"), llama)
-    found, whole = LateTurns(PINNED if config.pinned else CHOSEN), LateTurns(FORGETFUL)
-    last: list[str | None] = [None] * chains
+    forgetful = LocalEngine(replace(config, reuse=False, slots=1), replace(file, name="forgotten"), llama, speech)
+    whole_too = _setup(config) == PINNED
+    found, whole = LateTurns(_setup(config)), LateTurns(FORGETFUL)
     try:
         async with serving(make_services([engine, forgetful])) as address, connect(address) as session:
-            for number in range(1, max(turns) + 1):
-                if config.pinned and number in turns:
-                    await _turn(session, 0, number, last[0], whole, "forgotten")
-                for lane in range(chains):
-                    last[lane] = await _turn(session, lane, number, last[lane], found, "kept")
+            for round_ in range(rounds):
+                last: list[str | None] = [None] * chains
+                for number in range(1, max(turns) + 1):
+                    if whole_too and not round_ and number in turns:
+                        await _turn(session, 0, number, last[0], whole, "forgotten")
+                    for lane in range(chains):
+                        last[lane] = await _turn(session, lane, number, last[lane], found, "kept")
     finally:
         await engine.aclose()
         await forgetful.aclose()
-    return [found, whole] if config.pinned else [found]
+    for each in (found, whole):
+        each.seconds = {turn: each.seconds[turn] for turn in turns if turn in each.seconds}
+    return [found, whole] if whole_too else [found]
 
 
-def measure(turns: Sequence[int] = TURNS, *, chains: int = 2, slots: int = 2, threads: int = 1) -> list[LateTurns]:
-    """Measures late turns with slots of their own, with slots that llama.cpp chooses, and with nothing kept.
+def measure(
+    turns: Sequence[int] = TURNS, *, chains: int = 2, rounds: int = 3, slots: int = 2, threads: int = 1
+) -> list[LateTurns]:
+    """Measures late turns with slots of their own, with prompts or slots left to llama.cpp, and with nothing kept.
 
     Args:
         turns: The turns to look at; all up to the last are run, which takes minutes.
         chains: Conversations that take turns.
+        rounds: How often all of it is run, but for turns of which nothing is kept, which are run once.
         slots: Chains whose state is kept.
         threads: Threads that compute. With as many as there are cores, anything else that runs spoils the figures.
     """
     results: list[LateTurns] = []
-    for pinned in (True, False):
-        config = LocalConfig(slots=slots, context=8192, threads=threads, pinned=pinned)
-        results += asyncio.run(_measure(turns, chains, config))
+    base = LocalConfig(slots=slots, context=8192, threads=threads)
+    for config in (base, replace(base, rendered=False), replace(base, pinned=False)):
+        results += asyncio.run(_measure(turns, chains, rounds, config))
     return results
+
+
+if __name__ == "__main__":
+    print("\n".join(each.row() for each in measure()))

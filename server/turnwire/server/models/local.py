@@ -26,8 +26,11 @@ async def open_local(opening: Opening) -> Engine:
     changes: dict[str, Any] = {key: value for key, value in told.items() if value is not None}
     named = [(model.id, model.file) for model in models] or [("", Path(path)) for path in spec.models] or [("", None)]
     configs = [LocalConfig(model=file, name=name, **changes) for name, file in named]
+    hears = opening.observer
     try:
-        opened = await open_all(LocalEngine.open(config) for config in configs)
+        opened = await open_all(
+            LocalEngine.open(config, on_rendered=hears.rendered, on_cached=hears.cached) for config in configs
+        )
     except LocalEngineError as error:
         raise EngineOpenError(str(error)) from error
     return opened[0] if len(opened) == 1 else SpreadEngine(opened)

@@ -17,7 +17,7 @@ from turnwire.server.engine.local.forced import ForcedCalls
 from turnwire.server.engine.local.spelling import spelled_by
 from turnwire.server.engine.tokens.logprobs import finite
 from turnwire.server.engine.tokens.parsing import ChunkMapper
-from turnwire.server.engine.tokens.passes import PassPlan, RenderedPass
+from turnwire.server.engine.tokens.passes import CacheReport, PassPlan, RenderedPass
 from turnwire.server.engine.tokens.port import UNKNOWN_LOGPROB, TokenDelta, TokenEnd
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishReason
 
@@ -139,6 +139,7 @@ class TokenAnswer:
         parts: Callable[[], Mapping[bytes, int]],
         *,
         alternatives: int = 0,
+        on_cached: Callable[[CacheReport], None] = lambda _: None,
     ) -> None:
         """Takes what is known of the pass.
 
@@ -148,6 +149,7 @@ class TokenAnswer:
             pieces: The bytes of each id.
             parts: Returns the ids that are parts of characters, by their bytes; asked only where they occur.
             alternatives: Alternatives to pass on for each token.
+            on_cached: Hears what the slot had kept of the prompt.
         """
         self._pieces = pieces
         self._parts = parts
@@ -157,7 +159,7 @@ class TokenAnswer:
         self._kept: int | None = None
         """Ids of the prompt that were kept before a probe."""
         self.outcome: Finish | EngineFailure | None = None
-        self._pass: Final = RenderedPass(plan, self, mapper, self._piece, lambda _: None)
+        self._pass: Final = RenderedPass(plan, self, mapper, self._piece, on_cached)
 
     @property
     def complete(self) -> bool:

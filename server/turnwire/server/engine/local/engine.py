@@ -24,6 +24,8 @@ from turnwire.server.engine.local.speech import Speech, UnspokenError, open_spee
 from turnwire.server.engine.local.token_requests import TokenWriter
 from turnwire.server.engine.local.waiting import SlotQueue
 from turnwire.server.engine.port import Generation, ModelInfo, Sink
+from turnwire.server.engine.tokens.passes import CacheReport
+from turnwire.server.engine.tokens.rendering import RenderStats
 from turnwire.server.session.chunks import EngineFailure, Finish
 from turnwire.server.session.prompt import Prompt
 from turnwire.v1.errors import RequestError, make_error
@@ -56,14 +58,35 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, config: LocalConfig, file: ModelFile, llama: Llama, speech: Speech | None = None) -> None:
-        """Takes a loaded model, and how to speak with it by ids; None leaves that to llama.cpp. See `open`."""
+    def __init__(
+        self,
+        config: LocalConfig,
+        file: ModelFile,
+        llama: Llama,
+        speech: Speech | None = None,
+        *,
+        on_rendered: Callable[[RenderStats], None] = lambda _: None,
+        on_cached: Callable[[CacheReport], None] = lambda _: None,
+    ) -> None:
+        """Takes a loaded model; see `open`.
+
+        Args:
+            config: What the engine was told.
+            file: What was loaded.
+            llama: The loaded model.
+            speech: How to speak with it by ids; None leaves that to llama.cpp.
+            on_rendered: Hears before each pass of ids what rendering it cost.
+            on_cached: Hears after each such pass what the slot had kept.
+        """
         self._config = config
         self._llama = llama
         self._model = ModelInfo(file.name, context_length=llama.loaded.context)
         told: dict[str, Any] = {"stop": file.stop, "reuse": config.reuse, "max_output": file.max_output}
         self._chats = RequestWriter(file.name, **told)
-        self._writer = None if speech is None else TokenWriter(speech, llama.loaded.context, **told)
+        self._writer: TokenWriter | None = None
+        if speech is not None:
+            told |= {"on_rendered": on_rendered, "on_cached": on_cached}
+            self._writer = TokenWriter(speech, llama.loaded.context, **told)
         self._queue = SlotQueue(SlotTable(config.slots))
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llama")
         self._running: set[LocalPass] = set()
@@ -74,7 +97,12 @@ class LocalEngine:
 
     @classmethod
     async def open(
-        cls, config: LocalConfig, load: Callable[[LocalConfig, ModelFile], Llama] = LlamaServer
+        cls,
+        config: LocalConfig,
+        load: Callable[[LocalConfig, ModelFile], Llama] = LlamaServer,
+        *,
+        on_rendered: Callable[[RenderStats], None] = lambda _: None,
+        on_cached: Callable[[CacheReport], None] = lambda _: None,
     ) -> LocalEngine:
         """Loads the model in a thread. Cancelling it leaves the thread to finish.
 
@@ -90,7 +118,7 @@ class LocalEngine:
         file, llama, speech = await asyncio.to_thread(prepare)
         if not llama.loaded.tools:
             _log.warning("the chat template of %s shows tools to nobody: the model calls only if it has to", file.name)
-        return cls(config, file, llama, speech)
+        return cls(config, file, llama, speech, on_rendered=on_rendered, on_cached=on_cached)
 
     @property
     def running(self) -> int:
@@ -104,7 +132,7 @@ class LocalEngine:
 
     @property
     def skipped(self) -> Counter[str]:
-        """Items left out of prompts, by type: the chat API has no word for them."""
+        """Items left out of prompts of llama.cpp's chat, by type: it has no word for them."""
         return self._chats.skipped
 
     def models(self) -> Sequence[ModelInfo]:

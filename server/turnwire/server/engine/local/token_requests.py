@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,9 +24,9 @@ from turnwire.server.engine.local.speech import Speech
 from turnwire.server.engine.tokens.failures import overflow
 from turnwire.server.engine.tokens.json_ids import JsonIds
 from turnwire.server.engine.tokens.parsing import ChunkMapper
-from turnwire.server.engine.tokens.passes import PassPlan
+from turnwire.server.engine.tokens.passes import CacheReport, PassPlan
 from turnwire.server.engine.tokens.records import chain_key
-from turnwire.server.engine.tokens.rendering import RenderedPrompt
+from turnwire.server.engine.tokens.rendering import RenderedPrompt, RenderStats
 from turnwire.server.engine.tokens.sampling import wants_logprobs, wants_text_logprobs
 from turnwire.server.prompt.parsing import OutputParser, parser_for
 from turnwire.server.prompt.renderer import RenderError
@@ -75,7 +75,15 @@ class TokenWriter:
     """Writes the requests to one model."""
 
     def __init__(
-        self, speech: Speech, context: int, *, stop: tuple[str, ...] = (), reuse: bool = True, max_output: int = 0
+        self,
+        speech: Speech,
+        context: int,
+        *,
+        stop: tuple[str, ...] = (),
+        reuse: bool = True,
+        max_output: int = 0,
+        on_rendered: Callable[[RenderStats], None] = lambda _: None,
+        on_cached: Callable[[CacheReport], None] = lambda _: None,
     ) -> None:
         """Takes what is the same for all requests.
 
@@ -85,12 +93,16 @@ class TokenWriter:
             stop: Texts that end every answer.
             reuse: Whether a slot's state is used again.
             max_output: Most ids of an answer whose request names no limit; 0 for as many as fit.
+            on_rendered: Hears before each pass what rendering it cost.
+            on_cached: Hears after each pass what the slot had kept.
         """
         self._speech: Final = speech
         self._context: Final = context
         self._stop: Final = stop
         self._reuse: Final = reuse
         self._max_output: Final = max_output
+        self._on_rendered: Final = on_rendered
+        self._on_cached: Final = on_cached
         self._tools: Final = ToolCache()
         self._ids: Final = JsonIds()
         self._no_json: Final = next((at for at, piece in enumerate(speech.pieces) if piece == _NO_JSON), None)
@@ -130,6 +142,7 @@ class TokenWriter:
         if length >= self._context:
             failure = overflow(length, self._context)
             raise Refusal(failure.code, failure.message)
+        self._on_rendered(rendered.stats)
         settings = prompt.settings
         tools = self._tools.get(prompt.tools)
         names = forced_names(settings.tool_choice, tools)
@@ -146,7 +159,14 @@ class TokenWriter:
             custom=[target.name for target in tools.targets.values() if target.kind is CallKind.CUSTOM],
             ids_in_deltas=settings.token_output.in_deltas,
         )
-        answer = TokenAnswer(plan, mapper, self._speech.pieces, self._speech.parts, alternatives=settings.top_logprobs)
+        answer = TokenAnswer(
+            plan,
+            mapper,
+            self._speech.pieces,
+            self._speech.parts,
+            alternatives=settings.top_logprobs,
+            on_cached=self._on_cached,
+        )
         probe = None if held is None else self._probe(rendered, fields, held, answer)
         return LlamaRequest(self._body(rendered, fields), answer, native=True, probe=probe)
 
