@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOTS = {"protos": "v1", "server": "server", "client": "client", "bench": "bench"}
+ROOTS = {"protos": ("v1",), "server": ("server",), "client": ("bridge", "client"), "bench": ("bench",)}
+PACKAGES = tuple(package for packages in ROOTS.values() for package in packages)
 EXTRAS = (
     "aiohttp",
     "click",
@@ -28,16 +29,25 @@ EXTRAS = (
     "tiktoken",
     "uvloop",
 )
-BLOCKED = f"""
+
+
+def _blocking(modules: tuple[str, ...]) -> str:
+    """Returns code that makes modules look as if they were not installed."""
+    return f"""
 import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {EXTRAS!r}:
+        if name.partition(".")[0] in {modules!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Blocked())
 """
+
+
+BLOCKED = _blocking(EXTRAS)
+BRIDGE = ("aiohttp", "click", "rich", "uvloop")
+"""Of `EXTRAS`, what the extra `bridge` brings."""
 BUILD = "import sys, hatchling.build; print(hatchling.build.build_wheel(sys.argv[1]))"
 
 
@@ -60,10 +70,11 @@ def names(wheel: zipfile.ZipFile) -> list[str]:
 
 
 def test_the_namespace_belongs_to_nobody() -> None:
-    for root, package in ROOTS.items():
-        assert not (ROOT / root / "turnwire" / "__init__.py").exists()
-        assert (ROOT / root / "turnwire" / package / "__init__.py").exists()
-        assert [path.name for path in (ROOT / root / "turnwire").iterdir() if path.name != "__pycache__"] == [package]
+    for root, packages in ROOTS.items():
+        folder = ROOT / root / "turnwire"
+        assert not (folder / "__init__.py").exists()
+        assert all((folder / package / "__init__.py").exists() for package in packages)
+        assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == list(packages)
 
 
 def test_a_wheel_holds_every_module_and_no_stray_one(names: list[str]) -> None:
@@ -85,7 +96,7 @@ def test_a_wheel_holds_the_language_its_stubs_and_its_types(names: list[str]) ->
         for suffix in (".proto", "_pb2.py", "_pb2.pyi"):
             assert f"turnwire/v1/{proto.stem}{suffix}" in names
     assert "turnwire/v1/responses_service_pb2_grpc.py" in names
-    for package in ROOTS.values():
+    for package in PACKAGES:
         assert f"turnwire/{package}/py.typed" in names
 
 
@@ -140,6 +151,17 @@ def test_the_base_install_names_the_extra_that_is_missing() -> None:
     result = _python(f"{BLOCKED}\nimport turnwire.client.agent")
     assert result.returncode == 1
     assert "pip install 'turnwire[agent]'" in result.stderr
+
+
+def test_a_bridge_needs_its_own_extra_only() -> None:
+    others = tuple(module for module in EXTRAS if module not in BRIDGE)
+    modules = "turnwire.bridge.cli, turnwire.bridge.app"
+    result = _python(f"{_blocking(others)}\nimport {modules}\nprint(turnwire.bridge.cli.bridge.name)")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "bridge\n", "")
+    missing = ("aiohttp",)
+    run = "sys.argv[1:] = ['bridge']\nfrom turnwire.client.cli import main\nmain()"
+    result = _python(f"{_blocking(missing)}\n{run}")
+    assert (result.returncode, result.stderr) == (2, "Error: turnwire bridge needs: pip install 'turnwire[bridge]'\n")
 
 
 def test_the_client_brings_nothing_of_the_server() -> None:

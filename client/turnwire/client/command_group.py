@@ -20,6 +20,7 @@ _EXTRAS: Final = (
     ("turnwire.client.commands.agent", "agent"),
     ("turnwire.client.commands.demo", "server,agent"),
     ("turnwire.client", "cli"),
+    ("turnwire.bridge", "bridge"),
     ("turnwire.server", "server"),
     ("turnwire.bench", "bench"),
 )
