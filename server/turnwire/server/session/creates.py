@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from turnwire.server.session.chain import Chain, chain_key
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Hydrate, Prepare, Prepared
 from turnwire.server.session.endings import Endings
@@ -247,7 +248,11 @@ class Creates:
         run.unlisted = tuple(label for label in run.tools.servers if label not in run.listings)
         run.approvals += ready.approvals
         self._passes.offer(run)
-        run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns)
+        # Forks and continuations keep the chain of what they go on from, and with it the upstream that knows them.
+        chain = run.transcript.chain or Chain(
+            chain_key(run.id, context.config.principal, run.settings.prompt_cache_key)
+        )
+        run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns, chain=chain)
         run.parent = None
         run.before = run.transcript
         self._endings.created(run)

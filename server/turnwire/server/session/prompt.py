@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from turnwire.server.session.chain import Chain
+
 if TYPE_CHECKING:
     from turnwire.server.session.toolsets import Tools
     from turnwire.server.session.transcript import Transcript
@@ -32,3 +34,8 @@ class Prompt:
     """The prompt's size by the server's own running count; an engine that counts itself reports its own figure."""
     cached_tokens: int
     """The part of `input_tokens` that earlier passes of the chain already counted."""
+
+    @property
+    def chain(self) -> Chain:
+        """What the prompt is routed by; a chain of its own where its transcript is of none."""
+        return self.transcript.chain or Chain(self.response_id)

@@ -12,6 +12,7 @@ from typing import Final
 
 from turnwire.server.prompt.parts import part_texts
 from turnwire.server.session.calls import CallKey
+from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.v1.item_pb2 import ContentPart, Item, Role
 
@@ -114,7 +115,7 @@ def item_id(item: Item) -> str:
 class Transcript:
     """A persistent list of entries; a value. `new` is what this segment added, the rest is its parent's."""
 
-    __slots__ = ("bytes", "length", "new", "open_calls", "parent", "record", "rendering", "tokens", "turns")
+    __slots__ = ("bytes", "chain", "length", "new", "open_calls", "parent", "record", "rendering", "tokens", "turns")
 
     def __init__(
         self,
@@ -123,14 +124,17 @@ class Transcript:
         open_calls: frozenset[CallKey],
         turns: int,
         record: TokenRecord | None = None,
+        chain: Chain | None = None,
     ) -> None:
-        """Takes the parent, what is new, the calls open afterwards, how many model turns `new` holds, and their tokens
-        where an engine gave them."""
+        """Takes the parent, what is new, the calls open afterwards, how many model turns `new` holds, their tokens
+        where an engine gave them, and the chain that begins here; by default the parent's goes on."""
         self.parent: Transcript | None = parent
         self.new = new
         self.open_calls = open_calls
         self.record = record
         """The tokens of the pass that made this segment; None where it was no pass, or its engine gave none."""
+        self.chain: Chain | None = chain or (parent.chain if parent else None)
+        """What the chain is routed by; None where no response has begun one."""
         self.length: int = len(new) + (parent.length if parent else 0)
         self.bytes: int = self.own_bytes + (parent.bytes if parent else 0)
         self.tokens: int = sum(e.tokens for e in new) + (parent.tokens if parent else 0)
@@ -151,9 +155,10 @@ class Transcript:
         open_calls: frozenset[CallKey],
         turns: int = 0,
         record: TokenRecord | None = None,
+        chain: Chain | None = None,
     ) -> Transcript:
         """Returns the transcript that goes on with some entries; costs what is new."""
-        return Transcript(self, tuple(new), open_calls, turns, record)
+        return Transcript(self, tuple(new), open_calls, turns, record, chain)
 
     def segments(self) -> Iterator[Transcript]:
         """Yields the segments, newest first."""
