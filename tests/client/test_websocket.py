@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -71,7 +72,7 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(keys: str | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
+async def serving(keys: str | None = None, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Site]:
     room = SessionRoom(services := make_services([ScriptedEngine(load_scenario(SCENARIO))]))
     backend = LocalBackend(room, None if keys is None else KeyRing.parse(keys))
     server = HttpServer(backend, services.clock, websocket=WebSocketDoor(backend).handle)
@@ -83,7 +84,7 @@ async def serving(keys: str | None = None, tls: ssl.SSLContext | None = None) ->
 
 
 @asynccontextmanager
-async def strange(handler: Handler) -> AsyncIterator[str]:
+async def strange(handler: Handler) -> AsyncGenerator[str]:
     """Serves anything at all."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handler)
@@ -117,6 +118,7 @@ def socket_that(act: Callable[[web.WebSocketResponse], Awaitable[object]], proto
         ("ws://host:80/", WebSocketAddress("ws://host:80/v1/responses", tls=False, methods="http://host:80")),
         ("wss://host:1/v1/responses", WebSocketAddress("wss://host:1/v1/responses", True, "https://host:1")),
         ("wss://host/a/v1/responses", WebSocketAddress("wss://host/a/v1/responses", True, "https://host/a")),
+        ("wss://host/a/v1/", WebSocketAddress("wss://host/a/v1/responses", True, "https://host/a")),
         ("ws://host/socket?model=m", WebSocketAddress("ws://host/socket?model=m", False, "http://host")),
         ("ws://[::1]:8080", WebSocketAddress("ws://[::1]:8080/v1/responses", False, "http://[::1]:8080")),
     ],
@@ -369,3 +371,10 @@ async def test_a_client_that_was_closed_says_so() -> None:
             pass
         with pytest.raises(RpcFailedError, match="closed"):
             await client.rpc.list_models()
+
+
+def test_a_missing_package_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ImportError, match=r"pip install 'turnwire\[websocket\]'"):
+        check_address("ws://host")
+    check_address("grpc://host")

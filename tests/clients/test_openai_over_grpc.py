@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import re
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -246,3 +250,22 @@ async def test_agents_run_over_grpc(async_client: AsyncOpenAI) -> None:
     async for _ in streamed.stream_events():
         pass
     assert streamed.final_output == ANSWER
+
+
+def test_the_example_of_the_client_page_runs_as_it_stands(
+    sdk_server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+    section = page.split("## Official SDKs over gRPC\n", 1)[1].split("\n## ", 1)[0]
+    (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("localhost:50051", sdk_server.grpc), names)
+    names["client"].close()
+    assert capsys.readouterr().out == f"{HELLO}\n"
+
+
+def test_a_missing_sdk_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.delitem(sys.modules, "turnwire.client.openai")
+    with pytest.raises(ImportError, match=r"pip install 'turnwire\[openai\]'"):
+        importlib.import_module("turnwire.client.openai")

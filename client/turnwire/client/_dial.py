@@ -1,6 +1,7 @@
 """What carries messages to an address, by its scheme.
 
-Below: gRPC, and WebSocket for `ws://` and `wss://`. Above: `client`, `remote` and the commands.
+Below: gRPC, and WebSocket for `ws://` and `wss://`, which is imported for such addresses only. Above: `client`,
+`remote` and the commands.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Sequence
 from grpc import aio
 
 from turnwire.client._channel import ChannelOptions, open_channel, parse_address
-from turnwire.client._http_channel import HttpChannel, is_websocket, parse_websocket_address
 from turnwire.client._transport import GrpcTransport, ServerTransport
-from turnwire.client._websocket import WebSocketTransport
+
+
+def is_websocket(address: str) -> bool:
+    """Tells whether an address is one of WebSocket."""
+    return address.startswith(("ws://", "wss://"))
 
 
 def check_address(address: str) -> None:
@@ -22,10 +26,7 @@ def check_address(address: str) -> None:
         ValueError: It cannot be read.
         ImportError: It is a WebSocket address, and the package for these is missing.
     """
-    if is_websocket(address):
-        parse_websocket_address(address)
-    else:
-        parse_address(address)
+    uses_tls(address)
 
 
 def uses_tls(address: str) -> bool:
@@ -33,8 +34,13 @@ def uses_tls(address: str) -> bool:
 
     Raises:
         ValueError: It cannot be read.
+        ImportError: As `check_address` does.
     """
-    return parse_websocket_address(address).tls if is_websocket(address) else parse_address(address).tls
+    if not is_websocket(address):
+        return parse_address(address).tls
+    from turnwire.client._http_channel import parse_websocket_address
+
+    return parse_websocket_address(address).tls
 
 
 def open_transport(address: str, metadata: Sequence[tuple[str, str]], options: ChannelOptions) -> ServerTransport:
@@ -42,11 +48,13 @@ def open_transport(address: str, metadata: Sequence[tuple[str, str]], options: C
 
     Raises:
         ValueError: The address cannot be read.
-        ImportError: The package for WebSocket addresses is missing.
+        ImportError: As `check_address` does.
     """
-    if is_websocket(address):
-        return WebSocketTransport(address, metadata, options)
-    return GrpcTransport(address, metadata, options)
+    if not is_websocket(address):
+        return GrpcTransport(address, metadata, options)
+    from turnwire.client._websocket import WebSocketTransport
+
+    return WebSocketTransport(address, metadata, options)
 
 
 def open_methods(address: str, options: ChannelOptions) -> aio.Channel:
@@ -54,8 +62,10 @@ def open_methods(address: str, options: ChannelOptions) -> aio.Channel:
 
     Raises:
         ValueError: The address cannot be read.
-        ImportError: The package for WebSocket addresses is missing.
+        ImportError: As `check_address` does.
     """
-    if is_websocket(address):
-        return HttpChannel(address, options).as_channel()
-    return open_channel(address, options)
+    if not is_websocket(address):
+        return open_channel(address, options)
+    from turnwire.client._http_channel import HttpChannel
+
+    return HttpChannel(address, options).as_channel()

@@ -72,13 +72,9 @@ class WebSocketAddress:
     """What the URLs of one-shot methods begin with, without a slash at the end."""
 
 
-def is_websocket(address: str) -> bool:
-    """Tells whether an address is one of WebSocket."""
-    return address.startswith(("ws://", "wss://"))
-
-
 def parse_websocket_address(address: str) -> WebSocketAddress:
-    """Reads `ws://HOST:PORT` or `wss://HOST:PORT` (TLS), with a path where it is not `/v1/responses`.
+    """Reads `ws://HOST:PORT` or `wss://HOST:PORT` (TLS), with a path where it is not `/v1/responses`. One that ends in
+    `/v1`, as base URLs of official SDKs do, goes on with `/responses`.
 
     Raises:
         ValueError: The address is neither.
@@ -93,7 +89,9 @@ def parse_websocket_address(address: str) -> WebSocketAddress:
     if bad or url.username is not None or url.fragment or url.scheme not in _SCHEMES:
         msg = "a WebSocket address is ws://HOST:PORT or wss://HOST:PORT, with or without a path"
         raise ValueError(msg)
-    path = url.path if url.path not in ("", "/") else PATH
+    path = url.path if url.path.rstrip("/") else PATH
+    if path.rstrip("/").endswith("/v1"):
+        path = f"{path.rstrip('/')}/responses"
     tls = url.scheme == "wss"
     query = f"?{url.query}" if url.query else ""
     methods = f"{_SCHEMES[url.scheme]}://{url.netloc}{path.removesuffix(PATH) if path.endswith(PATH) else ''}"

@@ -73,7 +73,8 @@ class RemoteCaller:
         """Creates a response on the shared session and yields its events in batches; see `Caller.respond`.
 
         What it continues is found there whether or not it was stored. One with `background` goes on a stream of its
-        own, which a WebSocket address does not offer. Cancelling it, or closing the generator, cancels the response unless it has `background`.
+        own, which a WebSocket address does not offer. Cancelling it, or closing the generator, cancels the response
+        unless it has `background`.
         """
         if create.hold:
             raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")

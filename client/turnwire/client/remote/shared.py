@@ -17,9 +17,8 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Final
 
 from turnwire.client._connection import Connection, Signal
-from turnwire.client._dial import open_transport
+from turnwire.client._dial import is_websocket, open_transport
 from turnwire.client._fold import ResponseState
-from turnwire.client._http_channel import is_websocket
 from turnwire.client._transport import ServerTransport
 from turnwire.client.client import FEATURES
 from turnwire.client.exceptions import SessionLost, TurnwireError
