@@ -56,6 +56,16 @@ def test_a_node_snippet_says_hello(sdk_server: Server, tmp_path: Path, heading: 
 
 @pytest.mark.clients
 @pytest.mark.timeout(120)
+def test_without_its_fetch_the_ai_sdk_uses_http(sdk_server: Server, tmp_path: Path) -> None:
+    (script,) = snippets("Vercel AI SDK", "js")
+    over_http = "".join(line for line in script.splitlines(keepends=True) if "WebSocket" not in line)
+    over_http = over_http.replace(", fetch }", " }").replace("fetch.close();\n", "")
+    assert "fetch" not in over_http
+    assert run_script(at(sdk_server, over_http), tmp_path).strip() == HELLO
+
+
+@pytest.mark.clients
+@pytest.mark.timeout(120)
 async def test_codex_says_hello_with_the_configuration_of_the_page(codex_server: Server, tmp_path: Path) -> None:
     (config,) = snippets("Codex CLI", "toml")
     proxy = Proxy(codex_server.base_url)
@@ -65,7 +75,7 @@ async def test_codex_says_hello_with_the_configuration_of_the_page(codex_server:
         told = config.replace(f"http://{ADDRESS}/v1", proxy.base_url)
         # What the page need not say: nothing is to leave this machine.
         quiet = "check_for_update_on_startup = false\nfeatures = { plugins = false, apps = false }\n"
-        run = await Codex(tmp_path / "home").exec(proxy.base_url, project, _task(), quiet + told)
+        run = await Codex(tmp_path / "home").exec(proxy.base_url, project, _task(), config=quiet + told)
     assert run.answer == HELLO
     assert proxy.requests == ["GET /v1/responses upgrade"]
 

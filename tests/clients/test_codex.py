@@ -13,7 +13,7 @@ from turnwire.client.demo.sample import copy_project, plain_pytest, run_tests
 from .harness.codex import Codex, CodexRun
 from .harness.node import installed
 from .harness.proxy import Proxy, Turn
-from .harness.server import Server
+from .harness.server import Server, serving
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -135,6 +135,22 @@ async def test_what_codex_declares_is_taken_whatever_it_is(
     assert len(proxy.turns) == 1 + websockets
     declared = [*proxy.turns[-1].body.get("tools", ()), *proxy.turns[-1].body["input"]]
     assert kind in [each["type"] for each in declared]
+
+
+@pytest.mark.parametrize("websockets", [False, True], ids=["http", "websocket"])
+async def test_a_session_goes_on_with_a_server_that_was_started_anew(tmp_path: Path, websockets: bool) -> None:
+    codex = Codex(tmp_path / "home", websockets=websockets)
+    with serving("codex", tmp_path) as server:
+        await repair(Proxy(server.base_url), codex, tmp_path)
+    with serving("codex", tmp_path) as server:
+        proxy = Proxy(server.base_url)
+        async with proxy.listening():
+            run = await codex.exec(proxy.base_url, tmp_path / "project", "Say hello", resume=True)
+    assert run.answer == "Hello! I play a scenario."
+    # The new server cannot open what the old one sealed; it carries it, and reads the rest.
+    replayed = kinds(proxy.turns[-1])
+    assert replayed.count("reasoning") == 5
+    assert set(replayed) >= TOOL_OUTPUTS | CALLS
 
 
 def _id(turn: Turn) -> str:

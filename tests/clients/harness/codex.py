@@ -103,7 +103,9 @@ class Codex:
             idle_timeout_ms=self.idle_timeout_ms,
         )
 
-    async def exec(self, base_url: str, project: Path, task: str = TASK, config: str = "") -> CodexRun:
+    async def exec(
+        self, base_url: str, project: Path, task: str = TASK, *, config: str = "", resume: bool = False
+    ) -> CodexRun:
         """Lets Codex work in a folder, without a sandbox of its own. Cancelling it is safe: it is ended.
 
         Args:
@@ -111,6 +113,7 @@ class Codex:
             project: The folder.
             task: What it is told.
             config: Its config.toml; empty for the one of these settings.
+            resume: Whether the last session of this folder goes on.
         """
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "config.toml").write_text(config or self.config(base_url), encoding="utf-8")
@@ -119,6 +122,7 @@ class Codex:
         process = await asyncio.create_subprocess_exec(
             str(installed() / "node_modules" / ".bin" / "codex"),
             "exec",
+            *(("resume", "--last") if resume else ()),
             *flags,
             task,
             cwd=project,
