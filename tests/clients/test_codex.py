@@ -14,6 +14,7 @@ from .harness.codex import Codex, CodexRun
 from .harness.node import installed
 from .harness.proxy import Proxy, Turn
 from .harness.server import Server, serving
+from .harness.streams import check_stream
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -52,6 +53,8 @@ async def repair(proxy: Proxy, codex: Codex, folder: Path) -> CodexRun:
     assert run.exit_code == 0, run.stderr
     assert after.passed, after.summary
     assert after.summary.startswith("26 passed")
+    for turn in proxy.turns:
+        check_stream(turn.events)
     return run
 
 

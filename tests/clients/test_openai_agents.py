@@ -12,6 +12,7 @@ from openai import AsyncOpenAI
 
 from .harness.proxy import Proxy
 from .harness.server import Server
+from .harness.streams import check_stream
 
 MODEL = "scripted"
 WEATHER = "What is the weather like, in Fahrenheit?"
@@ -77,6 +78,9 @@ async def test_turns_that_chain_send_only_what_is_new(sdk_server: Server, websoc
     ids = [response.response_id for response in result.raw_responses]
     assert [turn.body.get("previous_response_id") for turn in proxy.turns] == [None, *ids[:-1]]
     assert proxy.connections == int(websocket)
+    if websocket:  # over HTTP this run asks for no streams
+        for turn in proxy.turns:
+            check_stream(turn.events)
 
 
 def _kinds(items: Sequence[dict[str, object]]) -> list[object]:
