@@ -41,17 +41,18 @@ _bounded = settings(max_examples=250, derandomize=True, deadline=None, database=
 
 class _InstantPass:
     def __init__(self, prompt: Prompt, sink: Sink) -> None:
-        self._sink: Sink | None = sink
+        self._sink = sink
+        self._aborted = False
         self._calls = prompt.turn % 2 == 0 and bool(prompt.tools.data)
         asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        if self._sink is None:
+        if self._aborted:
             return
         if self._calls:
             self._sink.output([CallStart("look", call_id="call_1"), CallDelta("{}"), CallEnd()])
         self._sink.output([TextChunk(Channel.TEXT, "so be it")])
-        if self._sink is not None:
+        if not self._aborted:
             self._sink.ended(Finish(FinishReason.STOP))
 
     def pause(self) -> None:
@@ -60,7 +61,7 @@ class _InstantPass:
     resume = pause
 
     def abort(self) -> None:
-        self._sink = None
+        self._aborted = True
 
 
 class _InstantEngine:

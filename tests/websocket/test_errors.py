@@ -181,16 +181,6 @@ async def test_a_full_queue_is_a_request_scoped_429(open_door: Doors) -> None:
         assert (await peer.turn())[-1]["type"] == "response.completed"
 
 
-async def test_a_limit_that_will_pass_says_when_in_headers(open_door: Doors) -> None:
-    """As clients read them from the headers of HTTP."""
-    door = await open_door()
-    peer = await door.connect()
-    running = await peer.create()
-    door.engine.fail(running, "rate_limit_exceeded", "Rate limit reached. Please try again in 2s.", retry_after=2.0)
-    end = (await peer.turn())[-1]
-    assert end["response"]["error"]["code"] == "rate_limit_exceeded"
-
-
 async def test_an_error_comes_instead_of_created_and_not_after_it(door: Door, peer: Peer) -> None:
     await peer.send(input="hi", previous_response_id="resp_none")
     await peer.send(input="hi")

@@ -285,13 +285,15 @@ async def test_a_client_that_reads_again_in_time_gets_everything(door: Door, raw
     await door.emptied()
 
 
-async def test_a_client_that_floods_and_does_not_read_is_cut_off(open_door: Doors) -> None:
+@pytest.mark.parametrize(("opcode", "payload"), [(0x1, b"{}" * 30), (0x9, b"x" * 125)], ids=["messages", "pings"])
+async def test_a_client_that_floods_and_does_not_read_is_cut_off(open_door: Doors, opcode: int, payload: bytes) -> None:
     door = await open_door(options=WebSocketOptions(stall_timeout=0.05))
     raw = await Raw.connect(door)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             while door.watcher.open:
-                raw.send(0x1, b"{}" * 30)
+                for _ in range(100):
+                    raw.send(opcode, payload)
                 await raw.writer.drain()
                 await asyncio.sleep(0)
     except ConnectionError:

@@ -109,6 +109,15 @@ def test_each_create_that_is_not_over_gets_the_error_that_ends_the_session() -> 
     assert not session.farewell(make_error("session_lost", "Lost."))
 
 
+def test_a_limit_that_will_pass_says_when_as_the_headers_of_http_do() -> None:
+    session = OfficialSession()
+    request_id = take(session, input="hi", stream_id="a").request_id
+    error = make_error("rate_limit_exceeded", "Slow down.", retry_after=1.5)
+    (word,) = said(session, {"rejected": {"request_id": request_id, "lane": "a", "error": error}})
+    assert (word["status"], word["stream_id"]) == (429, "a")
+    assert word["headers"] == {"retry-after": "2", "retry-after-ms": "1500"}
+
+
 def test_the_age_limit_is_told_as_configured() -> None:
     session = OfficialSession()
     said(session, {"opened": {"limits": {"max_age": {"seconds": 600}}}}, {"go_away": {"reason": "max_age"}})

@@ -123,3 +123,28 @@ async def test_the_end_of_a_turn_can_be_continued_at_once(door: Door, peer: Peer
         door.finish(response_id, "go on")
         await peer.turn()
         before = response_id
+
+
+async def test_a_response_of_many_megabytes_arrives_whole(door: Door, peer: Peer) -> None:
+    """In several frames, since some clients take messages but no frames of such a size."""
+    response_id = await peer.create()
+    for _ in range(9):
+        door.say(response_id, "x" * 1_000_000)
+    door.finish(response_id)
+    end = (await peer.turn())[-1]
+    assert end["response"]["output"][0]["content"][0]["text"] == "x" * 9_000_000
+
+
+async def test_items_with_the_same_id_are_all_kept(door: Door, peer: Peer) -> None:
+    """What belongs together is paired by call ids."""
+    call = {"type": "function_call", "id": "fc_1", "name": "look", "arguments": "{}"}
+    items = [
+        {**call, "call_id": "call_1"},
+        {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "one"},
+        {**call, "call_id": "call_2"},
+        {"type": "function_call_output", "id": "fco_1", "call_id": "call_2", "output": "two"},
+    ]
+    response_id = await peer.create(items)
+    assert door.read_by(response_id)[1::2] == ["one", "two"]
+    door.finish(response_id)
+    await peer.turn()

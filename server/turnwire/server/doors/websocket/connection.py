@@ -69,11 +69,25 @@ class Socket:
         else:
             self._transport.write(wire.pack(messages, opcode))
         if self.blocked:
-            try:
-                async with asyncio.timeout(self._options.stall_timeout):
-                    await self._writer.drain()
-            except TimeoutError:
-                raise _Stalled from None
+            await self._drain()
+
+    async def pong(self, payload: bytes) -> None:
+        """Answers a ping, and waits as `send` does: nobody may fill the memory by pings either.
+
+        Raises:
+            ConnectionError: The client is gone.
+            _Stalled: It took nothing for too long.
+        """
+        await self.aiohttp.pong(payload)
+        if self.blocked:
+            await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._options.stall_timeout):
+                await self._writer.drain()
+        except TimeoutError:
+            raise _Stalled from None
 
     def ping(self) -> None:
         """Sends a ping."""
@@ -178,7 +192,7 @@ class Connection:
             self._pulse.heard()
             kind = message.type
             if kind is WSMsgType.PING:
-                await socket.aiohttp.pong(message.data)
+                await socket.pong(message.data)
                 continue
             if kind is WSMsgType.PONG:
                 continue

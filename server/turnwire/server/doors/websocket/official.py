@@ -131,17 +131,20 @@ class OfficialSession:
     def messages(self, batch: ConnectResponse) -> list[bytes]:
         """Returns the events of a batch in their official form."""
         said: list[bytes] = []
+        at_work = self._at_work
         for event in batch.events:
             handle = event.response
             if handle:
-                answering = self._at_work.get(handle) or self._announced(event)
+                answering = at_work.get(handle) or self._announced(event)
                 if answering is None:
                     continue
-                stream = answering.stream
-                said.extend([frame.data for frame in stream.feed(event)])
+                stream, request_id = answering
+                # Not by a comprehension: it would make a list of one for every token.
+                for frame in stream.feed(event):
+                    said.append(frame.data)  # noqa: PERF401
                 if stream.ended:
-                    del self._at_work[handle]
-                    self._over(answering.request_id)
+                    del at_work[handle]
+                    self._over(request_id)
             else:
                 said.extend(self._of_session(event))
         return said
