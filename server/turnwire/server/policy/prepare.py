@@ -25,6 +25,7 @@ from turnwire.server.session.effects import Prepare, Prepared
 from turnwire.server.session.hosted import approvals, listings
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.transcript import Entry, Origin, count_turns, item_text
+from turnwire.server.session.visits import Visits
 from turnwire.v1.errors import reject
 from turnwire.v1.item_pb2 import Item
 
@@ -97,16 +98,19 @@ class Preparer:
         kinds = {item.WhichOneof("kind") for item in request.items}
         items = self._replays.typed(request.items) if "opaque" in kinds else request.items
         check_items(items, self._limits.max_items)
+        visits = request.visits
+        visits.note("validate", len(items), request.size)
         if "item_reference" in kinds:
             items = self._replays.resolved(items, request.principal, request.history)
         tools = bool(request.tools.data)
         check_model(request.settings, items, tools=tools, profile=self._profile(model))
         open_calls = pair(request.open_calls, items)
         require_answered(open_calls)
+        visits.note("pair", len(items))
         self._note(request)
         sealed = items is not request.items or not kinds.isdisjoint(SEALED)
         read = [self._replays.opened(item, request.principal) for item in items] if sealed else items
-        entries = self._entries(request.items, read, Origin.INPUT)
+        entries = self._entries(request.items, read, Origin.INPUT, visits)
         return Prepared(
             model,
             entries,
@@ -116,15 +120,17 @@ class Preparer:
             approvals(items),
         )
 
-    def prepare_append(self, items: Sequence[Item]) -> tuple[Entry, ...]:
+    def prepare_append(self, items: Sequence[Item], visits: Visits | None = None) -> tuple[Entry, ...]:
         """Checks the items of an append and makes them ready; which calls they answer is checked by the core.
 
         Raises:
             turnwire.v1.errors.RequestError: An item cannot be taken.
         """
         check_appended(items, self._limits.max_items)
+        visits = visits or Visits()
+        visits.note("validate", len(items))
         note_opaque(items, self._notices)
-        return self._entries(items, items, Origin.APPEND)
+        return self._entries(items, items, Origin.APPEND, visits)
 
     def _note(self, request: Prepare) -> None:
         """Counts what is carried without being read."""
@@ -142,9 +148,11 @@ class Preparer:
             message = f"The requested model '{shown(name)}' does not exist."
             raise reject("model_not_found", message, param="model", model=shown(name)) from None
 
-    def _entries(self, items: Sequence[Item], read: Sequence[Item], origin: Origin) -> tuple[Entry, ...]:
+    def _entries(
+        self, items: Sequence[Item], read: Sequence[Item], origin: Origin, visits: Visits
+    ) -> tuple[Entry, ...]:
         """Makes the entries of items, with the items that prompts read: the same ones, or others in their places."""
-        return tuple(
+        entries = tuple(
             Entry(
                 item.SerializeToString(),
                 origin,
@@ -153,3 +161,5 @@ class Preparer:
             )
             for item, shown_item in zip(items, read, strict=True)
         )
+        visits.note("count", len(entries), sum(entry.tokens for entry in entries))
+        return entries

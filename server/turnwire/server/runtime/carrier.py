@@ -223,7 +223,7 @@ class Carrier:
             return
         now = self.services.clock.now
         try:
-            entries = self.services.policy.prepare_append(list(effect.items))
+            entries = self.services.policy.prepare_append(effect.items, effect.visits)
         except Exception as error:
             self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
             return
@@ -232,7 +232,7 @@ class Carrier:
     async def _prepare_append_apart(self, effect: PrepareAppend) -> None:
         now = self.services.clock.now
         try:
-            entries = await asyncio.to_thread(self.services.policy.prepare_append, list(effect.items))
+            entries = await asyncio.to_thread(self.services.policy.prepare_append, effect.items, effect.visits)
         except Exception as error:
             self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
         else:
@@ -245,6 +245,8 @@ class Carrier:
             state = await self.services.store.get(self.session.principal, effect.response_id)
         except Exception:
             _log.exception("the store failed to find a response")
+        if state is not None:
+            self.session.visits.note("hydrate", state.transcript.length, state.transcript.bytes)
         self.session.hydrated(self.services.clock.now(), effect.handle, state)
         self.owner.settle()
 

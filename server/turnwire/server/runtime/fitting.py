@@ -58,5 +58,7 @@ def fitting(engines: EngineRegistry, request: Prepare, ready: Prepared) -> Fitti
     if about * _FAR < context or not isinstance(engine, CountingEngine):
         return None
     transcript = request.history.extend(ready.entries, ready.open_calls, turns=ready.turns)
-    prompt = Prompt(0, "", ready.model, request.settings, request.tools, transcript, transcript.turns, about, 0)
+    prompt = Prompt(
+        0, "", ready.model, request.settings, request.tools, transcript, transcript.turns, about, 0, request.visits
+    )
     return Fitting(engine, prompt, context)

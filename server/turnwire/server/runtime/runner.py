@@ -19,6 +19,7 @@ from turnwire.server.sealing import Purpose
 from turnwire.server.session.context import SessionConfig
 from turnwire.server.session.effects import Close
 from turnwire.server.session.session import Session
+from turnwire.server.session.visits import Visits
 from turnwire.v1 import ids
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
@@ -53,6 +54,7 @@ class SessionRunner:
                 batch_window=services.batch_window,
                 background=background,
                 seal=partial(services.seals.seal, Purpose.REASONING),
+                visits=Visits(services.visits),
             ),
             now,
         )

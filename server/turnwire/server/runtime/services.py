@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.session import Session
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.transcript import Entry
+from turnwire.server.session.visits import Visits
 from turnwire.server.store.port import Store
 from turnwire.server.tools.port import HostedTools
 from turnwire.v1.ids import IdSource
@@ -46,7 +47,7 @@ class RequestPolicy(Protocol):
         """Checks a create; raises RequestError."""
         ...
 
-    def prepare_append(self, items: list[Item]) -> tuple[Entry, ...]:
+    def prepare_append(self, items: Sequence[Item], visits: Visits) -> tuple[Entry, ...]:
         """Checks appended items; raises RequestError."""
         ...
 
@@ -139,6 +140,8 @@ class Services:
     batch_window: float = 0.0
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
     """Live sessions by id, for look-ups of responses that are not stored."""
+    visits: Visits = field(default_factory=Visits)
+    """What the stages of all sessions' turns looked at so far."""
     started: float = field(init=False)
     """When the server began to serve, in seconds since 1970-01-01 UTC."""
 

@@ -17,6 +17,7 @@ from turnwire.server.session.retention import Retention
 from turnwire.server.session.rules import TREE, Rules
 from turnwire.server.session.run import Run
 from turnwire.server.session.toolsets import ToolSets
+from turnwire.server.session.visits import Visits
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.ids import IdSource
 from turnwire.v1.response_pb2 import Verbosity
@@ -45,6 +46,8 @@ class SessionConfig:
     """Seals reasoning for a principal, who gets it as `encrypted_content`; None seals nothing."""
     background: bool = False
     """Whether no connection owns the session, so that its responses may run in the background."""
+    visits: Visits = field(default_factory=Visits)
+    """Counts what the stages of the session's turns look at."""
 
 
 class Context:

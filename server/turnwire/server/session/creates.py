@@ -224,6 +224,7 @@ class Creates:
                 size + (0 if run.tools.checked else len(run.tools.data)),
                 context.config.principal,
                 run.transcript,
+                context.config.visits,
             )
         )
 

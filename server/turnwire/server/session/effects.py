@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from turnwire.server.session.calls import CallKey
 from turnwire.server.session.hosted import Approval, Listing, Target
@@ -11,6 +11,7 @@ from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import Tools
 from turnwire.server.session.transcript import EMPTY, Entry, Transcript
+from turnwire.server.session.visits import Visits
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import ResponseCreate
 
@@ -41,6 +42,8 @@ class Prepare:
     """Whose request it is; sealed items open for them alone."""
     history: Transcript = EMPTY
     """The chain that it continues, for references to its items."""
+    visits: Visits = field(default_factory=Visits, compare=False, repr=False)
+    """Where checks note what they look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class PrepareAppend:
     items: Sequence[Item]
     size: int
     """Bytes of the items; large ones are worth a thread."""
+    visits: Visits = field(default_factory=Visits, compare=False, repr=False)
+    """Where checks note what they look at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,7 @@ class Passes:
             turn=run.transcript.turns,
             input_tokens=run.transcript.tokens,
             cached_tokens=run.context_tokens,
+            visits=context.config.visits,
         )
         run.set_deadline(
             "first_token", context.deadlines.at(context.now + self._first_token_timeout(run), self._late(run))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from turnwire.server.session.chain import Chain
+from turnwire.server.session.visits import Visits
 
 if TYPE_CHECKING:
     from turnwire.server.session.toolsets import Tools
@@ -34,6 +35,8 @@ class Prompt:
     """The prompt's size by the server's own running count; an engine that counts itself reports its own figure."""
     cached_tokens: int
     """The part of `input_tokens` that earlier passes of the chain already counted."""
+    visits: Visits = field(default_factory=Visits, compare=False, repr=False)
+    """Where its engine notes what it looks at."""
 
     @property
     def chain(self) -> Chain:

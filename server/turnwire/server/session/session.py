@@ -29,6 +29,7 @@ from turnwire.server.session.run import Run
 from turnwire.server.session.state import State
 from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry
+from turnwire.server.session.visits import Visits
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
@@ -371,6 +372,11 @@ class Session:
     def id(self) -> str:
         """The session's id."""
         return self._context.config.session_id
+
+    @property
+    def visits(self) -> Visits:
+        """What the stages of its turns looked at so far."""
+        return self._context.config.visits
 
     @property
     def principal(self) -> str:

@@ -162,6 +162,7 @@ class ChatEngine:
         else:
             history = extend(parent, segments, style, tally)
         self.stats.items += tally.items
+        prompt.visits.note("encode", tally.items, tally.bytes)
         if tally.skipped:
             self.stats.skipped.update(tally.skipped)
         return history

@@ -101,6 +101,8 @@ class Encoded:
 
     items: int = 0
     """Items encoded."""
+    bytes: int = 0
+    """Bytes of the items they were made from."""
     skipped: Counter[str] | None = None
     """Items left out, by type; None where there were none."""
 
@@ -134,6 +136,7 @@ def extend(parent: History | None, segments: Sequence[Transcript], style: Style,
         writer = _Writer(style, history)
         for entry in segment.new:
             writer.add(entry.item(), tally)
+            tally.bytes += len(entry.data)
         history = writer.finish()
         segment.rendering = history
     return history or History(style, None, b"", (), None, started=False)

@@ -102,6 +102,7 @@ class RequestWriter:
             history = await asyncio.to_thread(extend, parent, segments, self._style, tally)
         else:
             history = extend(parent, segments, self._style, tally)
+        prompt.visits.note("encode", tally.items, tally.bytes)
         if tally.skipped:
             self.skipped.update(tally.skipped)
         return history

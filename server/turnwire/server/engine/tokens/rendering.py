@@ -105,6 +105,8 @@ class ChainRenderer:
         rendered = extension.chain.prompt
         transcript.rendering = _Memo(self.renderer, head, extension.chain, rendered)
         new = rendered.new_since(self._known(memo, since))
+        prompt.visits.note("render", extension.items_rendered)
+        prompt.visits.note("tokenize", len(segments), len(new) + extension.retailed)
         return RenderedPrompt(
             rendered,
             new,

@@ -1,0 +1,69 @@
+"""How much each stage of a turn looked at: the proof that a turn costs what is new, and never the history.
+
+Above it: every stage, which notes what it visits. Below it: nothing. It is always on, since a note is two additions,
+and it says what a clock cannot: a stage that walks the history is seen on any machine, however fast that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+STAGES: Final = (
+    "match",
+    "validate",
+    "pair",
+    "count",
+    "classify",
+    "hydrate",
+    "account",
+    "render",
+    "tokenize",
+    "encode",
+    "compact",
+    "truncate",
+)
+"""What a request goes through, in the order of a turn. The size of a visit is bytes, but where it says tokens:
+
+- match: items hashed to find the conversation that they go on with.
+- validate: items checked. pair: items paired with calls. count: items counted by the server's own vocabulary; tokens.
+- classify: items shown to the safety classifier.
+- hydrate: items that came from the store, since nothing was in memory.
+- account: items whose images and files were measured.
+- render: items put into the model's format. tokenize: stretches of the prompt that became ids; tokens.
+- encode: items written as JSON for a chat engine.
+- compact, truncate: items of the history gone through because it became too long; each starts a new prefix.
+"""
+
+
+class Visits:
+    """Counts by stage; what is noted of a session is noted of its server too.
+
+    A note may come from any thread. No lock is taken: additions to these two dicts never give way to another thread
+    half-way, and were one lost on some other interpreter, a proof would be off by one.
+    """
+
+    __slots__ = ("_parent", "items", "sizes")
+
+    def __init__(self, parent: Visits | None = None) -> None:
+        """Starts at zero; what is noted here is noted with the parent too."""
+        self._parent = parent
+        self.items: dict[str, int] = dict.fromkeys(STAGES, 0)
+        """Items visited, by stage."""
+        self.sizes: dict[str, int] = dict.fromkeys(STAGES, 0)
+        """Their size in the stage's unit."""
+
+    def note(self, stage: str, items: int, size: int = 0) -> None:
+        """Notes that a stage of `STAGES` looked at some items.
+
+        Raises:
+            KeyError: There is no such stage.
+        """
+        self.items[stage] += items
+        self.sizes[stage] += size
+        if self._parent is not None:
+            self._parent.note(stage, items, size)
+
+    def since(self, earlier: Mapping[str, int]) -> dict[str, int]:
+        """Returns the items visited since a copy of `items` was taken, stages that visited none left out."""
+        return {stage: more for stage, count in self.items.items() if (more := count - earlier.get(stage, 0))}
