@@ -179,6 +179,45 @@ async def test_a_stop_string_ends_the_answer_before_llama_has_stopped(open_engin
     assert not llama.same_slot
 
 
+async def test_a_stop_token_ends_the_answer_though_llama_goes_on(open_engine: Open, llama: ToyLlama) -> None:
+    llama.loaded = ToyLlama(MARKED).loaded
+
+    def script(body: dict[str, Any], on_event: OnEvent) -> None:
+        for token in (*encode("Yes."), END_MARK, *encode("And on and on")):
+            if on_event(token_event(token, "" if token == END_MARK else None)):
+                return
+
+    llama.script = script
+    sink, finish = await ran(open_engine(), prompt(HI))
+    assert (sink.text, finish.reason) == ("Yes.", FinishReason.STOP)
+    assert finish.usage.output_tokens == 5
+    assert finish.record is not None
+    assert finish.record.sampled.tolist() == [*encode("Yes."), END_MARK]
+
+
+async def test_what_cannot_be_read_ends_the_pass(open_engine: Open, llama: ToyLlama, sink: RecordingSink) -> None:
+    def script(body: dict[str, Any], on_event: OnEvent) -> None:
+        on_event(b"no JSON")
+        on_event(b"at all")
+
+    llama.script = script
+    open_engine(slots=1).start(prompt(HI), sink)
+    assert (await sink.failure()).code == "server_error"
+
+
+@pytest.mark.parametrize("place", ["message", "output"])
+async def test_an_image_is_refused(open_engine: Open, llama: ToyLlama, sink: RecordingSink, place: str) -> None:
+    part = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
+    shown: dict[str, object] = {"type": "message", "role": "user", "content": [part]}
+    if place == "output":
+        shown = {"type": "function_call_output", "call_id": "c", "output": [part]}
+    item = from_json(Item, json.dumps(shown)).SerializeToString()
+    open_engine().start(prompt(HI.extend([Entry(item, Origin.INPUT, 1)], frozenset())), sink)
+    failure = await sink.failure()
+    assert (failure.code, failure.message) == ("invalid_value", "The model 'm' does not take images.")
+    assert llama.bodies == []
+
+
 async def test_of_a_character_made_of_several_tokens_all_ids_are_known(open_engine: Open, llama: ToyLlama) -> None:
     emoji = "\U0001fabc"
     parts = [FIRST_BYTE + byte for byte in emoji.encode()]

@@ -91,8 +91,8 @@ async def _measure(turns: Sequence[int], chains: int, rounds: int, config: Local
     llama = LlamaServer(config, file)
     speech = find_speech(config, file, llama)
     engine = LocalEngine(config, replace(file, name="kept"), llama, speech)
-    # A second engine over the same model, for turns that are computed in whole beside those that are not. With one
-    # slot, the first, it disturbs nobody: what it leaves there is a turn of the chain that has it.
+    # A second engine over the same model, for turns that are computed in whole beside those that are not. It has one
+    # slot, the first, and leaves less there than the chain that has it left: that turn is not reported.
     forgetful = LocalEngine(replace(config, reuse=False, slots=1), replace(file, name="forgotten"), llama, speech)
     whole_too = _setup(config) == PINNED
     found, whole = LateTurns(_setup(config)), LateTurns(FORGETFUL)
@@ -101,10 +101,11 @@ async def _measure(turns: Sequence[int], chains: int, rounds: int, config: Local
             for round_ in range(rounds):
                 last: list[str | None] = [None] * chains
                 for number in range(1, max(turns) + 1):
-                    if whole_too and not round_ and number in turns:
-                        await _turn(session, 0, number, last[0], whole, "forgotten")
+                    before = last[0]
                     for lane in range(chains):
                         last[lane] = await _turn(session, lane, number, last[lane], found, "kept")
+                    if whole_too and not round_ and number in turns:
+                        await _turn(session, 0, number, before, whole, "forgotten")
     finally:
         await engine.aclose()
         await forgetful.aclose()

@@ -5,7 +5,7 @@ Above it: `passes`, which feeds them on the event loop. Below it: the chat engin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -138,6 +138,7 @@ class TokenAnswer:
         pieces: Sequence[bytes],
         parts: Callable[[], Mapping[bytes, int]],
         *,
+        stops: Collection[int] = (),
         alternatives: int = 0,
         on_cached: Callable[[CacheReport], None] = lambda _: None,
     ) -> None:
@@ -148,14 +149,19 @@ class TokenAnswer:
             mapper: Reads the ids.
             pieces: The bytes of each id.
             parts: Returns the ids that are parts of characters, by their bytes; asked only where they occur.
+            stops: Ids that end an answer, whether or not llama.cpp knows them all.
             alternatives: Alternatives to pass on for each token.
             on_cached: Hears what the slot had kept of the prompt.
         """
         self._pieces = pieces
         self._parts = parts
+        self._stops = frozenset(stops)
         self._most = alternatives
         self._chunks: list[Chunk] = []
         self._end: TokenEnd | EngineFailure | None = None
+        self._at_stop = False
+        """Whether the last id ends the answer."""
+        self._found = 0
         self._kept: int | None = None
         """Ids of the prompt that were kept before a probe."""
         self.outcome: Finish | EngineFailure | None = None
@@ -163,7 +169,7 @@ class TokenAnswer:
 
     @property
     def complete(self) -> bool:
-        """Whether a stop string ended it."""
+        """Whether a stop string or a stop token ended it."""
         return self.outcome is not None
 
     def begin_with(self, events: Sequence[bytes]) -> str:
@@ -202,13 +208,17 @@ class TokenAnswer:
             if read.error is not None:
                 self._end = errors.of_frame(read.error)
             if read.prompt_progress is not None:
-                self._pass.note_cached(self._cached(read.prompt_progress.cache))
+                self._found = self._cached(read.prompt_progress.cache)
+                self._pass.note_cached(self._found)
             for choice in read.choices or ():
+                if self._at_stop and choice.logprobs is not None:
+                    # llama.cpp goes on where the template says that a message ends.
+                    self._over_by_itself(gathered)
+                    return self._taken()
                 self._gather(choice, gathered)
                 if choice.finish_reason is not None and self._end is None:
                     self._end = self._ended(choice.finish_reason, read.usage or _Usage())
-        if gathered.ids:
-            self._pass.output(TokenDelta(gathered.ids, gathered.logprobs, gathered.alternatives))
+        self._put_out(gathered)
         return self._taken()
 
     def end(self) -> list[Chunk]:
@@ -216,6 +226,14 @@ class TokenAnswer:
         if self._end is not None:
             self._pass.ended(self._end)
         return self._taken()
+
+    def _put_out(self, gathered: _Gathered) -> None:
+        if gathered.ids:
+            self._pass.output(TokenDelta(gathered.ids, gathered.logprobs, gathered.alternatives))
+
+    def _over_by_itself(self, gathered: _Gathered) -> None:
+        self._put_out(gathered)
+        self._pass.ended(TokenEnd(FinishReason.STOP, cached_tokens=self._found))
 
     def _taken(self) -> list[Chunk]:
         chunks, self._chunks = self._chunks, []
@@ -229,6 +247,7 @@ class TokenAnswer:
                 gathered.logprobs.append(UNKNOWN_LOGPROB)
                 gathered.alternatives.append([])
             gathered.ids.append(token.id)
+            self._at_stop = token.id in self._stops
             gathered.logprobs.append(UNKNOWN_LOGPROB if token.logprob is None else finite(token.logprob))
             others = (token.top_logprobs or ())[: self._most]
             gathered.alternatives.append([(each.id, finite(each.logprob or 0.0)) for each in others])

@@ -86,7 +86,7 @@ class LocalEngine:
         self._writer: TokenWriter | None = None
         if speech is not None:
             told |= {"on_rendered": on_rendered, "on_cached": on_cached}
-            self._writer = TokenWriter(speech, llama.loaded.context, **told)
+            self._writer = TokenWriter(file.name, speech, llama.loaded.context, **told)
         self._queue = SlotQueue(SlotTable(config.slots))
         self._threads = ThreadPoolExecutor(config.slots, thread_name_prefix="llama")
         self._running: set[LocalPass] = set()

@@ -165,12 +165,21 @@ class LocalPass:
             return
         events = tuple(self._events)
         self._events.clear()
-        self._push(reader.feed(events))
+        try:
+            chunks = reader.feed(events)
+        except Exception:
+            _log.exception("what llama.cpp says cannot be read")
+            self._leave(_FAILED)
+            return
+        self._push(chunks)
         if reader.complete and not self._over:
-            # llama.cpp is about to hear of it, and stops at its next token; nobody has to wait for that.
-            if self._slot is not None:
-                self._queue.table.leave(self._slot)
-            self._tell(reader.outcome)
+            self._leave(reader.outcome)
+
+    def _leave(self, outcome: Finish | EngineFailure | None) -> None:
+        """Ends the pass before llama.cpp has, which hears of it at its next token."""
+        if self._slot is not None:
+            self._queue.table.leave(self._slot)
+        self._tell(outcome)
 
     def _push(self, chunks: list[Chunk]) -> None:
         if not chunks or self._over:

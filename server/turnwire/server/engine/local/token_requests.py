@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from turnwire.server.engine.chat.messages import Media
 from turnwire.server.engine.chat.refusal import Refusal
 from turnwire.server.engine.chat.tools import EncodedTools, ToolCache
 from turnwire.server.engine.local.answers import TokenAnswer
@@ -32,6 +33,7 @@ from turnwire.server.prompt.parsing import OutputParser, parser_for
 from turnwire.server.prompt.renderer import RenderError
 from turnwire.server.session.chunks import CallKind
 from turnwire.server.session.prompt import Prompt
+from turnwire.v1.item_pb2 import ContentPart, Item
 from turnwire.v1.response_pb2 import ResponseCreate
 from turnwire.v1.tool_pb2 import ToolChoiceMode
 
@@ -76,6 +78,7 @@ class TokenWriter:
 
     def __init__(
         self,
+        model: str,
         speech: Speech,
         context: int,
         *,
@@ -88,6 +91,7 @@ class TokenWriter:
         """Takes what is the same for all requests.
 
         Args:
+            model: The model's name, for messages.
             speech: How to speak with the model.
             context: Ids of prompt and output together.
             stop: Texts that end every answer.
@@ -104,6 +108,7 @@ class TokenWriter:
         self._on_rendered: Final = on_rendered
         self._on_cached: Final = on_cached
         self._tools: Final = ToolCache()
+        self._media: Final = Media(model, images=False, files=False)
         self._ids: Final = JsonIds()
         self._no_json: Final = next((at for at, piece in enumerate(speech.pieces) if piece == _NO_JSON), None)
         self._followed: OrderedDict[bytes, None] = OrderedDict()
@@ -164,6 +169,7 @@ class TokenWriter:
             mapper,
             self._speech.pieces,
             self._speech.parts,
+            stops=self._speech.chains.renderer.stop_token_ids,
             alternatives=settings.top_logprobs,
             on_cached=self._on_cached,
         )
@@ -173,9 +179,19 @@ class TokenWriter:
     async def _render(self, prompt: Prompt) -> RenderedPrompt:
         # Always in a thread: llama.cpp is asked there, and may be busy with a long text of somebody else's.
         try:
-            return await asyncio.to_thread(self._speech.chains.render, prompt)
+            return await asyncio.to_thread(self._rendered, prompt)
         except RenderError as error:
             raise Refusal("invalid_request_error", str(error)) from error
+
+    def _rendered(self, prompt: Prompt) -> RenderedPrompt:
+        for segment in prompt.transcript.segments():
+            if segment.rendering is not None:
+                break
+            for entry in segment.new:
+                for part in _parts(entry.item()):
+                    # A renderer leaves out what the model cannot take; but it was meant to be seen.
+                    self._media.part(part)
+        return self._speech.chains.render(prompt)
 
     def _plan(self, prompt: Prompt, rendered: RenderedPrompt, *, forced: bool, free: bool) -> PassPlan:
         settings, renderer = prompt.settings, self._speech.chains.renderer
@@ -249,10 +265,12 @@ class TokenWriter:
         asked = {**fields, "n_predict": 1, "temperature": 0, "logit_bias": [[self._no_json, _BIAS]]}
 
         def check(events: Sequence[bytes]) -> None:
-            if answer.begin_with(events).startswith(_NO_JSON.decode()):
+            said = answer.begin_with(events)
+            if said.startswith(_NO_JSON.decode()):
                 msg = "The model cannot be held to this JSON schema: llama.cpp does not know all of it."
                 raise Refusal("invalid_request_error", msg)
-            self._followed[digest] = None
+            if said:
+                self._followed[digest] = None
             if len(self._followed) > _SCHEMAS:
                 self._followed.popitem(last=False)
 
@@ -260,6 +278,18 @@ class TokenWriter:
 
     def _body(self, rendered: RenderedPrompt, fields: dict[str, Any]) -> bytes:
         return b'{"prompt":%b,%b' % (self._ids.array(rendered.rendered), msgspec.json.encode(fields)[1:])
+
+
+def _parts(item: Item) -> Iterable[ContentPart]:
+    match item.WhichOneof("kind"):
+        case "message":
+            return item.message.content.parts.parts
+        case "function_call_output":
+            return item.function_call_output.output.parts.parts
+        case "custom_tool_call_output":
+            return item.custom_tool_call_output.output.parts.parts
+        case _:
+            return ()
 
 
 def _silent(settings: ResponseCreate) -> bool:
