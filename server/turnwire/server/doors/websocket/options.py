@@ -23,5 +23,5 @@ class WebSocketOptions:
     close_timeout: float = 5.0
     """Time for the client's answer to a close frame; what ran on the socket has been let go before."""
     compression: bool = True
-    """Whether a client that offers permessage-deflate gets it: a streamed token then takes about 8 bytes instead of
-    200, and two microseconds and a few hundred kilobytes per socket more."""
+    """Whether a client that offers permessage-deflate gets it. A token then takes 10 bytes on the wire instead of 200,
+    and 5 microseconds and 90 KB per socket more."""
