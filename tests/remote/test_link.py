@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.remote.conftest import BOUND, Place, Wire, asking, eventually, nothing_left
 
-from turnwire.client.remote import RemoteBackend, UnreachableError
+from turnwire.client.remote import RemoteBackend, RemoteOptions, UnreachableError
 from turnwire.server.keys import KeyRing
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.errors import RequestError
@@ -115,6 +115,18 @@ async def test_closing_the_backend_ends_links(place: Place) -> None:
     await place.aborted(response_id)
     assert await driver.end() == ""
     await nothing_left()
+
+
+async def test_more_links_than_there_may_be_are_refused(place: Place) -> None:
+    async with RemoteBackend(place.address, RemoteOptions(max_links=1)) as backend:
+        driver = Driver(backend)
+        with pytest.raises(RequestError) as caught:
+            Driver(backend)
+        assert caught.value.error.code == "too_many_connections"
+        driver.link.close()
+        await driver.end()
+        await eventually(lambda: not backend._links)  # pyright: ignore[reportPrivateUsage]
+        await Driver(backend).create()
 
 
 async def test_a_read_that_is_cancelled_loses_nothing(place: Place, backend: RemoteBackend) -> None:

@@ -388,3 +388,8 @@ async def test_there_is_no_background_over_websocket(backend: RemoteBackend) -> 
     with pytest.raises(RequestError) as caught:
         await anext(backend.caller(None).follow_response("resp_1", None))
     assert (caught.value.error.code, caught.value.error.param) == ("unsupported_parameter", "stream")
+
+
+def test_a_backend_without_response_credit_would_be_unbounded() -> None:
+    with pytest.raises(ValueError, match="response_credit_bytes"):
+        RemoteOptions(channel=ChannelOptions(response_credit_bytes=0))

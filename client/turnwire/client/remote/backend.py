@@ -96,6 +96,10 @@ class RemoteBackend:
         raise RequestError(make_error("too_many_connections", message, retry_after=1.0, limit=limit))
 
     def _link(self, opening: SessionOpen | None, metadata: Sequence[tuple[str, str]]) -> RemoteLink:
+        limit = self._options.max_links
+        if len(self._links) >= limit:
+            message = f"{limit} sessions are open already, as many as there may be."
+            raise RequestError(make_error("too_many_connections", message, retry_after=1.0, limit=str(limit)))
         channel = self._options.channel
         transport = open_transport(self.address, metadata, channel)
         link = RemoteLink(transport, opening, self.address, channel.connect_timeout, self._links.discard)

@@ -91,7 +91,11 @@ class RemoteCaller:
                     yield events
 
     def connect(self, opening: SessionOpen | None, door: str) -> RemoteLink:
-        """Opens a session on a connection of its own. Whether that succeeded is heard from the link."""
+        """Opens a session on a connection of its own. Whether that succeeded is heard from the link.
+
+        Raises:
+            RequestError: `too_many_connections`: this backend has as many as it may have.
+        """
         return self._link(opening, self._metadata)
 
     async def get_response(self, response_id: str) -> Response:

@@ -48,6 +48,8 @@ class RemoteLink:
         self._outgoing: Final[asyncio.Queue[ConnectRequest]] = asyncio.Queue(1)
         self._incoming: Final[asyncio.Queue[ConnectResponse | None]] = asyncio.Queue(1)
         self._over = False
+        # Not by cancelling: a task that has not begun would not give anything back.
+        self._stop: Final = asyncio.Event()
         if opening is not None:
             self._outgoing.put_nowait(ConnectRequest(open=opening))
         self._task: Final = asyncio.create_task(self._run())
@@ -83,7 +85,7 @@ class RemoteLink:
 
     def close(self) -> None:
         """Ends the session at once and frees what runs in it. Idempotent."""
-        self._task.cancel()
+        self._stop.set()
 
     async def closed(self) -> None:
         """Waits until everything was given back, after `close`. Cancelling it is safe."""
@@ -92,14 +94,15 @@ class RemoteLink:
     async def _run(self) -> None:
         reading = asyncio.create_task(self._read())
         writing = asyncio.create_task(self._write())
+        stopping = asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait((reading,))
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (reading, writing):
+            for task in (reading, writing, stopping):
                 task.cancel()
             with contextlib.suppress(Exception):
                 await self._transport.close()
-            await asyncio.gather(reading, writing, return_exceptions=True)
+            await asyncio.gather(reading, writing, stopping, return_exceptions=True)
             # Nothing is left that anybody wants: this is the end of `close`, or nothing waits but the last word.
             while not self._incoming.empty():
                 self._incoming.get_nowait()

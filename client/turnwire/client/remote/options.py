@@ -34,6 +34,19 @@ class RemoteOptions:
     max_responses: int = 1024
     """Responses of one key at work at the same time; a further one is refused with `too_many_requests`. The limits of
     the server hold too."""
+    max_links: int = 10_000
+    """Sessions of their own (`Caller.connect`) at the same time; a further one is refused with
+    `too_many_connections`."""
+
+    def __post_init__(self) -> None:
+        """Checks that every response is held back by its own reader.
+
+        Raises:
+            ValueError: `response_credit_bytes` is 0, so that a slow reader would fill memory without bound.
+        """
+        if self.channel.response_credit_bytes == 0:
+            msg = "a remote backend needs response credit: response_credit_bytes must not be 0"
+            raise ValueError(msg)
 
     def session_channel(self) -> ChannelOptions:
         """Returns how to connect, with the largest event that fits."""

@@ -31,6 +31,9 @@ from turnwire.v1.responses_service_pb2_grpc import ResponsesServiceStub
 from turnwire.v1.server_event_pb2 import ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
 
+_AROUND_A_REQUEST: Final = 512
+"""Bytes of the ids and lengths in the message that carries a request, and more."""
+
 
 class Lanes:
     """Names of lanes, each for one response at a time."""
@@ -177,8 +180,8 @@ class SharedSession:
             RequestError: The request was refused; or the session was lost, with the response.
         """
         session = await self.open()
-        size = create.ByteSize()
-        if size >= session.max_request_bytes:
+        size = create.ByteSize() + context.ByteSize() + _AROUND_A_REQUEST
+        if size > session.max_request_bytes:
             # It would end the stream, and with it everybody else's responses.
             limit = str(session.max_request_bytes)
             message = f"The request has {size} bytes; at most {limit} are taken."
