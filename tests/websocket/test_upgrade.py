@@ -118,3 +118,21 @@ async def test_the_door_is_named_for_metrics(door: Door) -> None:
     await door.connect(subprotocols=["turnwire.v1"])
     assert door.watcher.doors == ["websocket", "websocket-turnwire"]
     assert door.watcher.sent_bytes > 1_000
+
+
+async def test_a_client_that_goes_during_the_upgrade_leaves_nothing_behind(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    for delay in range(40):
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        del reader
+        writer.write(
+            b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        for _ in range(delay % 10):
+            await asyncio.sleep(0)
+        writer.transport.abort()
+    await door.completes(await door.connect())
+    await door.watcher.until(lambda watcher: watcher.open == 1)
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")]

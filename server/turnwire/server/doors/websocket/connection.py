@@ -40,9 +40,14 @@ class Socket:
     def __init__(
         self, socket: BytesSocket, request: BaseRequest, writer: AbstractStreamWriter, options: WebSocketOptions
     ) -> None:
-        """Takes a socket that is open, the request that opened it, and what `prepare` returned."""
+        """Takes a socket that is open, the request that opened it, and what `prepare` returned.
+
+        Raises:
+            ConnectionError: The client is gone already.
+        """
         transport = request.transport
-        assert transport is not None
+        if transport is None:
+            raise ConnectionResetError
         self.aiohttp = socket
         self._transport: asyncio.Transport = transport
         self._protocol = request.protocol

@@ -64,9 +64,14 @@ class WebSocketDoor:
             return _refused(refusal.error)
         try:
             writer = await socket.prepare(request)
-            await Connection(Socket(socket, request, writer, options), link, dialect, options).serve()
-        finally:
+            connection = Connection(Socket(socket, request, writer, options), link, dialect, options)
+        except BaseException as error:
             link.close()
+            if isinstance(error, ConnectionError):
+                # The client went before the upgrade was done. aiohttp wants an answer, which reaches nobody.
+                return Response()
+            raise
+        await connection.serve()
         return socket
 
 
