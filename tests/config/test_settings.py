@@ -10,7 +10,7 @@ import pytest
 
 from turnwire.server.address import Address
 from turnwire.server.config import ServerConfig
-from turnwire.server.models.specs import EngineSpec
+from turnwire.server.models.specs import EngineSpec, UpstreamSpec
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.settings import SETTINGS, load_config
 
@@ -116,12 +116,14 @@ def test_an_engine_is_read_from_every_source(load_toml: LoadToml, tmp_path: Path
     assert config.engine == EngineSpec(
         kind="vllm-grpc",
         models=("m",),
-        upstream=("a:1", "b:1"),
+        upstream=(UpstreamSpec("a:1"), UpstreamSpec("b:1")),
         tokenizer=tmp_path / "tokenizer",
         output_format="hermes",
     )
     flags = {"engine.kind": "openai", "engine.upstream": ("http://x",), "engine.model": ("m", "n")}
-    assert load_config(flags, {}).engine == EngineSpec(kind="openai", models=("m", "n"), upstream=("http://x",))
+    assert load_config(flags, {}).engine == EngineSpec(
+        kind="openai", models=("m", "n"), upstream=(UpstreamSpec("http://x"),)
+    )
 
 
 def test_a_registry_file_cannot_stand_beside_an_engine(tmp_path: Path, mistakes: Mistakes) -> None:

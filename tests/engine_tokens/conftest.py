@@ -14,6 +14,7 @@ import pytest_asyncio
 from turnwire.bench.fakes.core import Command, Script
 from turnwire.server.engine.tokens.port import Sampling, TokenDelta, TokenEnd, TokenRequest
 from turnwire.server.prompt.segments import EMPTY, Rendered, Segment
+from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import EngineFailure
 
 BOUND = 15.0
@@ -189,6 +190,6 @@ def request_of() -> Callable[..., TokenRequest]:
         *segments: Sequence[int], request_id: str = "r1", routing_key: str = "", weights: bool = False, **sampling: Any
     ) -> TokenRequest:
         prompt = prompt_of(*(segments or ([1, 2, 3],)))
-        return TokenRequest(request_id, prompt, Sampling(**sampling), routing_key, weights)
+        return TokenRequest(request_id, prompt, Sampling(**sampling), Chain(routing_key), weights)
 
     return make

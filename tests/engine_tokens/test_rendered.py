@@ -24,6 +24,7 @@ from turnwire.server.prompt import vocabulary
 from turnwire.server.prompt.harmony import HarmonyRenderer
 from turnwire.server.prompt.parsing import TokenTable
 from turnwire.server.prompt.renderer import RenderError
+from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import (
     CallDelta,
     CallEnd,
@@ -229,7 +230,8 @@ async def test_the_next_pass_sends_what_was_sampled_as_it_was_sampled(scene: Sce
 
 
 async def test_a_chain_and_its_forks_have_one_routing_key_and_other_chains_another(scene: Scene) -> None:
-    first = grown(EMPTY, user("One."))
+    begun = EMPTY.extend((), frozenset(), chain=Chain("resp_root"))
+    first = grown(begun, user("One."))
     out = await scene.sample(prompt_of(first, "resp_root"))
     record = await out.record()
     assert (await scene.fake.event("request"))["routing_key"] == "resp_root"

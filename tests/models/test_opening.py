@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from turnwire.server.engine.by_model import ByModelEngine
 from turnwire.server.engine.chat.engine import ChatEngine
+from turnwire.server.engine.leased import LeasedEngine
 from turnwire.server.engine.port import ModelInfo
 from turnwire.server.engine.profile import ModelProfile
 from turnwire.server.engine.profiled import ProfiledEngine
@@ -17,7 +19,7 @@ from turnwire.server.engine.scripted.scenario import ScenarioError
 from turnwire.server.engine.spread import SpreadEngine
 from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.models.opening import EngineOpenError, open_all, open_engines
-from turnwire.server.models.specs import EngineSpec, ModelSpec, Registry
+from turnwire.server.models.specs import EngineSpec, ModelSpec, Registry, UpstreamSpec
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.toolsets import NO_TOOLS
@@ -60,7 +62,9 @@ def test_a_server_without_extras_plays_scenarios() -> None:
 
 
 async def test_models_get_their_profiles_and_engines_their_own_names() -> None:
-    cloud = EngineSpec(kind="openai", name="cloud", upstream=("http://127.0.0.1:9",), upstream_key_env="KEY")
+    cloud = EngineSpec(
+        kind="openai", name="cloud", upstream=(UpstreamSpec("http://127.0.0.1:9"),), upstream_key_env="KEY"
+    )
     play = EngineSpec(name="play")
     profile = ModelProfile(context_length=10)
     models = (ModelSpec("a", "cloud", upstream_name="vendor/a", aliases=("x",), profile=profile),)
@@ -77,9 +81,13 @@ async def test_models_get_their_profiles_and_engines_their_own_names() -> None:
 async def test_an_upstream_that_is_down_is_waited_for_when_it_is_asked_for_models(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    [engine] = await open_engines(Registry((EngineSpec(kind="openai", upstream=("http://127.0.0.1:9",)),)), {})
+    [engine] = await open_engines(
+        Registry((EngineSpec(kind="openai", upstream=(UpstreamSpec("http://127.0.0.1:9"),)),)), {}
+    )
 
-    assert isinstance(engine, ChatEngine)
+    assert isinstance(engine, LeasedEngine)
+    assert isinstance(engine.engine, SpreadEngine)
+    assert isinstance(engine.engine.pool.members[0].engine, ChatEngine)
     assert engine.models() == []
     assert "http://127.0.0.1:9 has no models yet" in caplog.text
     await engine.aclose()
@@ -107,30 +115,15 @@ async def test_a_scenario_that_cannot_be_played_is_said(tmp_path: Path) -> None:
         await open_engines(Registry((EngineSpec(scenario=tmp_path / "bad.toml"),)), {})
 
 
-def test_a_conversation_stays_with_its_upstream() -> None:
-    engines = [StepEngine([ModelInfo("m")]) for _ in range(3)]
-    spread = SpreadEngine(engines)
-    used: set[int] = set()
-    for number in range(30):
-        transcript = grown(EMPTY, f"task {number}")
-        counts = [len(engine.passes) for engine in engines]
-        spread.start(prompt_of(transcript), Silent())
-        spread.start(prompt_of(grown(grown(transcript, "more"), "still more")), Silent())
-        [moved] = [at for at, engine in enumerate(engines) if len(engine.passes) > counts[at]]
-        assert len(engines[moved].passes) == counts[moved] + 2
-        used.add(moved)
-    assert used == {0, 1, 2}
-
-
-async def test_models_go_to_the_upstream_that_serves_them() -> None:
+async def test_models_go_to_the_engine_that_serves_them() -> None:
     engines = [StepEngine([ModelInfo("a"), ModelInfo("m")]), StepEngine([ModelInfo("b")])]
-    spread = SpreadEngine(engines)
+    together = ByModelEngine(engines)
 
-    assert [model.id for model in spread.models()] == ["a", "m", "b"]
+    assert [model.id for model in together.models()] == ["a", "m", "b"]
     for number in range(10):
         for model in ("a", "b"):
-            spread.start(prompt_of(grown(EMPTY, f"task {number}"), model), Silent())
+            together.start(prompt_of(grown(EMPTY, f"task {number}"), model), Silent())
     assert {each.prompt.model for each in engines[0].passes} == {"a"}
     assert {each.prompt.model for each in engines[1].passes} == {"b"}
-    await spread.aclose()
+    await together.aclose()
     assert all(engine.closed for engine in engines)

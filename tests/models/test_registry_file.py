@@ -9,7 +9,7 @@ import pytest
 
 from turnwire.server.engine.profile import PLAIN, Capabilities, Price
 from turnwire.server.models.registry_file import RegistryError, load_registry
-from turnwire.server.models.specs import EngineSpec, ModelSpec
+from turnwire.server.models.specs import EngineSpec, ModelSpec, UpstreamSpec
 
 Mistakes = Callable[..., list[str]]
 
@@ -64,7 +64,7 @@ def test_engines_and_models_are_read(tmp_path: Path) -> None:
     assert cloud == EngineSpec(
         kind="openai",
         name="cloud",
-        upstream=("http://a/v1", "https://b"),
+        upstream=(UpstreamSpec("http://a/v1"), UpstreamSpec("https://b")),
         upstream_key_env="KEY",
         options={"idle_timeout": 120.0, "extra_body": {"cache_prompt": True}},
     )

@@ -13,6 +13,7 @@ from turnwire.server.engine.profile import ModelProfile
 from turnwire.server.engine.profiled import ProfiledEngine
 from turnwire.server.engine.spread import SpreadEngine
 from turnwire.server.prompt import vocabulary
+from turnwire.server.routing.pool import Pool
 from turnwire.server.sealing import Seals
 from turnwire.v1.errors import RequestError
 
@@ -46,7 +47,7 @@ def engines() -> dict[str, Any]:
         "scripted": lambda: scripted(SAYS),
         "tokens": rendered,
         "profiled": lambda: ProfiledEngine(rendered(), [ModelInfo("m", profile=ModelProfile())], counts=True),
-        "several": lambda: SpreadEngine([rendered(), rendered()]),
+        "several": lambda: SpreadEngine(Pool([("a", rendered(), 1.0), ("b", rendered(), 1.0)])),
     }
 
 

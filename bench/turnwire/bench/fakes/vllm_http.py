@@ -27,6 +27,7 @@ class _Server:
         made = web.Application(client_max_size=256 * 1024 * 1024)
         made.router.add_get("/v1/models", self._models)
         made.router.add_get("/version", self._version)
+        made.router.add_get("/health", self._health)
         made.router.add_post("/tokenize", self._tokenize)
         made.router.add_post("/v1/completions", self._completions)
         return made
@@ -38,6 +39,9 @@ class _Server:
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": "0.0.0"})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body: dict[str, Any] = msgspec.json.decode(await request.read())
@@ -57,6 +61,7 @@ class _Server:
             sampling=body,
             stream=body["stream"],
             routing_key=request.headers.get("X-SMG-Routing-Key", ""),
+            session_id=request.headers.get("X-Session-ID", ""),
             authorization=request.headers.get("Authorization", ""),
         )
         script = run.script

@@ -36,10 +36,10 @@ class ModelInfo:
 class Sink(Protocol):
     """Where a generation delivers; called on the event loop's thread, never re-entrantly from `Engine.start`."""
 
-    def output(self, chunks: Sequence[Chunk]) -> None:
+    def output(self, chunks: Sequence[Chunk], /) -> None:
         """Takes the next chunks, in order. Never blocks; back-pressure arrives as `Generation.pause`."""
 
-    def ended(self, outcome: Finish | EngineFailure) -> None:
+    def ended(self, outcome: Finish | EngineFailure, /) -> None:
         """Takes the outcome; exactly once, last, unless the generation was aborted first."""
 
 

@@ -1,21 +1,56 @@
-"""Which engine serves which model."""
+"""Which engine serves which model, found out once per name until something changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from turnwire.server.engine.port import Engine, ModelInfo
 from turnwire.server.engine.profile import PLAIN, ModelProfile
+from turnwire.server.routing.revision import Revision
 from turnwire.v1.errors import reject
 from turnwire.v1.json.refusal import shown
 
 
-class EngineRegistry:
-    """Resolves model names to engines."""
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    info: ModelInfo
+    engine: Engine
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
-        """Takes the engines; where two serve a name, the first wins."""
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found out at one revision. Whoever looks something up keeps to one, so that nothing old gets into the
+    next: requests are checked in threads too."""
+
+    revision: int
+    models: dict[str, _Resolved] = field(default_factory=dict[str, _Resolved])
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """The ids of models by their names, aliases included."""
+
+
+class EngineRegistry:
+    """Resolves model names to engines. Look-ups may come from any thread, changes from the event loop's only."""
+
+    def __init__(self, engines: Sequence[Engine], *, cached: bool = True, revision: Revision | None = None) -> None:
+        """Takes the engines; where two serve a name, the first wins.
+
+        Args:
+            engines: The engines.
+            cached: Whether what was found out is used again; else each look-up goes through all models.
+            revision: Grows when engines serve other models than before, or fail.
+        """
         self.engines = tuple(engines)
+        self.looked = 0
+        """Models looked at so far to resolve names: what a turn on a known model does not add to."""
+        self._cached = cached
+        self._revision = revision or Revision()
+        self._found = _Found(self._revision.number)
+
+    def replace(self, engines: Sequence[Engine]) -> None:
+        """Serves by other engines from now on; those before are not closed, and what runs on them goes on."""
+        self.engines = tuple(engines)
+        self._revision.bump()
 
     def models(self) -> list[tuple[ModelInfo, Engine]]:
         """Lists the models with their engines, in order."""
@@ -33,35 +68,60 @@ class EngineRegistry:
         """
         if not model:
             raise reject("missing_required_parameter", "Missing required parameter: 'model'.", param="model")
-        found = self._info(model)
-        if found is None:
-            aliased = (info for engine in self.engines for info in engine.models() if model in info.aliases)
-            found = next(aliased, None)
-        if found is not None:
-            return found.id
-        name = shown(model)
-        raise reject("model_not_found", f"The requested model '{name}' does not exist.", param="model", model=name)
+        found = self._current()
+        known = found.names.get(model)
+        if known is not None:
+            return known
+        resolved = self._resolved(model) or self._by_alias(model)
+        if resolved is None:
+            name = shown(model)
+            raise reject("model_not_found", f"The requested model '{name}' does not exist.", param="model", model=name)
+        if self._cached:
+            found.names[model] = resolved.info.id
+        return resolved.info.id
 
     def profile(self, model: str) -> ModelProfile:
         """Returns the profile of a resolved model; an empty one when it is served no more."""
-        found = self._info(model)
-        return PLAIN if found is None else found.profile
+        found = self._resolved(model)
+        return PLAIN if found is None else found.info.profile
 
     def context_length(self, model: str) -> int | None:
         """Returns the tokens of prompt and output together of a resolved model; None where nobody says."""
-        found = self._info(model)
-        return None if found is None else found.context_length
+        found = self._resolved(model)
+        return None if found is None else found.info.context_length
 
     def engine(self, model: str) -> Engine | None:
         """Returns the engine of a resolved model; None when it is served no more."""
-        for engine in self.engines:
-            if any(info.id == model for info in engine.models()):
-                return engine
-        return None
+        found = self._resolved(model)
+        return None if found is None else found.engine
 
-    def _info(self, model: str) -> ModelInfo | None:
+    def _current(self) -> _Found:
+        found = self._found
+        if found.revision != self._revision.number:
+            found = self._found = _Found(self._revision.number)
+        return found
+
+    def _resolved(self, model: str) -> _Resolved | None:
+        found = self._current()
+        resolved = found.models.get(model)
+        if resolved is None:
+            resolved = self._by_id(model)
+            if resolved is not None and self._cached:
+                found.models[model] = resolved
+        return resolved
+
+    def _by_id(self, model: str) -> _Resolved | None:
         for engine in self.engines:
             for info in engine.models():
+                self.looked += 1
                 if info.id == model:
-                    return info
+                    return _Resolved(info, engine)
+        return None
+
+    def _by_alias(self, model: str) -> _Resolved | None:
+        for engine in self.engines:
+            for info in engine.models():
+                self.looked += 1
+                if model in info.aliases:
+                    return _Resolved(info, engine)
         return None

@@ -11,12 +11,16 @@ from typing import Final
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
 from turnwire.server.engine.chat.engine import ChatEngine
 from turnwire.server.models.opening import Opening
-from turnwire.server.models.specs import ModelSpec
+from turnwire.server.models.specs import ModelSpec, UpstreamSpec
 
 _log: Final = logging.getLogger(__name__)
 
 
-async def open_chat(opening: Opening, upstream: str) -> ChatEngine:
+_ROUTING_HEADERS: Final = {"vllm": ("X-Session-ID", "X-SMG-Routing-Key")}
+"""What routers in front of upstreams of a flavour read; others are told nothing where nothing is configured."""
+
+
+async def open_chat(opening: Opening, upstream: UpstreamSpec) -> ChatEngine:
     """Returns the engine; one whose upstream does not answer is used all the same, since it may come. Safe to cancel.
 
     Args:
@@ -25,8 +29,17 @@ async def open_chat(opening: Opening, upstream: str) -> ChatEngine:
     """
     spec = opening.spec
     models = tuple(ChatModel(name) for name in spec.models) or tuple(_chat_model(model) for model in opening.models)
+    headers = upstream.routing_headers
     engine = ChatEngine(
-        ChatEngineConfig(base_url=upstream, flavour=spec.flavour, api_key=opening.key, models=models, **spec.options)
+        ChatEngineConfig(
+            base_url=upstream.address,
+            flavour=spec.flavour,
+            api_key=opening.key,
+            models=models,
+            routing_headers=_ROUTING_HEADERS.get(spec.flavour, ()) if headers is None else headers,
+            **spec.options,
+        ),
+        opening.routing.revision.bump,
     )
     try:
         trouble = await engine.open()
@@ -34,7 +47,7 @@ async def open_chat(opening: Opening, upstream: str) -> ChatEngine:
         await engine.aclose()
         raise
     if trouble is not None:
-        _log.warning("%s has no models yet: %s", upstream, trouble.message)
+        _log.warning("%s has no models yet: %s", upstream.address, trouble.message)
     return engine
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 from turnwire.server import values
 from turnwire.server.engine.chat.flavours import FLAVOURS
 from turnwire.server.engine.scripted.turns import SpeedChange
-from turnwire.server.models.specs import ENGINES, TOKEN_ENGINES, EngineSpec
+from turnwire.server.models.specs import ENGINES, TOKEN_ENGINES, EngineSpec, UpstreamSpec
 from turnwire.server.prompt.parsing import FORMATS
+from turnwire.server.routing.health import RoutingPolicy
+from turnwire.server.routing.pool import MAX_WEIGHT
 
 Reader = Callable[[object], Any]
 Take = Callable[[str, Callable[[Path], Reader]], Any]
@@ -29,6 +31,25 @@ Complain = Callable[[str, str], None]
 RENDERERS: Final = ("harmony", "template")
 _GRPC: Final = ("vllm-grpc", "sglang-grpc")
 _HTTP: Final = ("openai", "vllm")
+_REMOTE: Final = (*_HTTP, *_GRPC)
+_HEADER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_TAKEN: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "x-request-id",
+    }
+)
+"""Headers that say something else already."""
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_COUNT: Final = 2**31 - 1
 
@@ -43,18 +64,83 @@ class Key:
     """The kinds of engines that take it."""
     option: bool = False
     """Whether it is one of `EngineSpec.options`, which only the registry file has."""
+    routing: bool = False
+    """Whether it is one of `RoutingPolicy`, which only the registry file has."""
 
 
 def _plain(read: Reader) -> Callable[[Path], Reader]:
     return lambda _: read
 
 
-def _words(value: object) -> tuple[str, ...]:
-    words = tuple(values.read_words(value))
-    if not words:
+def _upstreams(value: object) -> tuple[UpstreamSpec, ...]:
+    """Reads addresses, or tables with an address and more, one or several."""
+    found: list[UpstreamSpec] = []
+    several = isinstance(value, list)
+    for index, each in enumerate(cast("list[object]", value) if several else [value]):
+        if isinstance(each, dict):
+            found.append(_upstream(cast("dict[str, object]", each), f"number {index + 1}: " if several else ""))
+        elif isinstance(each, str):
+            found += (UpstreamSpec(word) for word in values.read_words(each))
+        else:
+            msg = f"expected an address or a table with one, found {values.describe(each)}"
+            raise ValueError(msg)
+    if not found:
         msg = "expected at least one"
         raise ValueError(msg)
-    return words
+    addresses = [each.address for each in found]
+    for address in addresses:
+        if addresses.count(address) > 1:
+            msg = f"{address} is named twice"
+            raise ValueError(msg)
+    if not any(each.weight for each in found):
+        msg = "expected at least one with a weight of more than 0"
+        raise ValueError(msg)
+    return tuple(found)
+
+
+def _upstream(table: dict[str, object], place: str) -> UpstreamSpec:
+    """Reads one of several; `place` says which."""
+    given: dict[str, Any] = {}
+    for key, value in table.items():
+        reader = _UPSTREAM.get(key)
+        if reader is None:
+            msg = f"{place}unknown key '{key}'; {values.near(key, tuple(_UPSTREAM))}"
+            raise ValueError(msg)
+        try:
+            given[key] = reader(value)
+        except ValueError as error:
+            msg = f"{place}{key}: {error}"
+            raise ValueError(msg) from error
+    if "address" not in given:
+        msg = f"{place}address: missing"
+        raise ValueError(msg)
+    return UpstreamSpec(**given)
+
+
+def _weight(value: object) -> float:
+    weight = finite(value)
+    if weight <= MAX_WEIGHT:
+        return weight
+    msg = f"expected at most {MAX_WEIGHT:g}, found {weight:g}"
+    raise ValueError(msg)
+
+
+def _headers(value: object) -> tuple[str, ...]:
+    """Reads names of headers; an empty array is none."""
+    names = tuple(values.read_words(value))
+    for name in names:
+        if not _HEADER.fullmatch(name) or name.lower() in _TAKEN or name.lower().startswith("grpc-"):
+            msg = f"expected names of headers such as x-session-id, found '{name}'"
+            raise ValueError(msg)
+    return names
+
+
+_UPSTREAM: Final[Mapping[str, Reader]] = {
+    "address": values.read_text,
+    "weight": _weight,
+    "routing_headers": _headers,
+}
+"""What can be said of one upstream."""
 
 
 def _variable(value: object) -> str:
@@ -90,7 +176,13 @@ KEYS: Final[Mapping[str, Key]] = {
     "ttft": Key(_plain(values.duration(0, 3600)), ("scripted",)),
     "tokens_per_second": Key(_plain(values.rate), ("scripted",)),
     "burst": Key(_plain(values.integer(1, 2_000_000)), ("scripted",)),
-    "upstream": Key(_plain(_words), (*_HTTP, *_GRPC)),
+    "upstream": Key(_plain(_upstreams), _REMOTE),
+    "routing_headers": Key(_plain(_headers), _REMOTE),
+    "max_tries": Key(_plain(values.integer(1, 100)), _REMOTE, routing=True),
+    "max_failures": Key(_plain(values.integer(1, 1_000_000)), _REMOTE, routing=True),
+    "ejection_time": Key(_TIME, _REMOTE, routing=True),
+    "max_ejection_time": Key(_TIME, _REMOTE, routing=True),
+    "check_interval": Key(_plain(values.duration(0.1, 86_400)), _REMOTE, routing=True),
     "upstream_key_env": Key(_plain(_variable), _HTTP),
     "flavour": Key(_plain(values.one_of(tuple(FLAVOURS))), ("openai",)),
     "renderer": Key(_plain(values.one_of(RENDERERS)), TOKEN_ENGINES),
@@ -138,6 +230,7 @@ def read_engine(kind: str, name: str, take: Take, complain: Complain, environ: M
     """
     found: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    routing: dict[str, Any] = {}
     for key, rule in KEYS.items():
         value = take(key, rule.make)
         if value is None:
@@ -146,10 +239,25 @@ def read_engine(kind: str, name: str, take: Take, complain: Complain, environ: M
             complain(key, f"is not for the engine {kind}, but for {', '.join(rule.kinds)}")
         elif rule.option:
             options[key] = value
+        elif rule.routing:
+            routing[key] = value
         else:
             found[key] = value
     speed = SpeedChange(**{key: found.pop(key) for key in _SPEED if key in found})
-    engine = EngineSpec(kind=kind, name=name, speed=speed, options=options, **found)
+    headers: tuple[str, ...] | None = found.pop("routing_headers", None)
+    if headers is not None:
+        found["upstream"] = tuple(
+            replace(each, routing_headers=headers) if each.routing_headers is None else each
+            for each in found.get("upstream", ())
+        )
+    policy = RoutingPolicy(**routing)
+    if policy.max_ejection_time < policy.ejection_time:
+        complain(
+            "max_ejection_time" if "max_ejection_time" in routing else "ejection_time",
+            f"expected ejection_time, {policy.ejection_time:g} s, to be at most max_ejection_time,"
+            f" {policy.max_ejection_time:g} s",
+        )
+    engine = EngineSpec(kind=kind, name=name, speed=speed, options=options, routing=policy, **found)
     _check_upstream(engine, complain, environ)
     _check_renderer(engine, complain)
     return engine
@@ -164,7 +272,7 @@ def _check_upstream(engine: EngineSpec, complain: Complain, environ: Mapping[str
     example = "127.0.0.1:50051" if engine.kind in _GRPC else "http://127.0.0.1:8000/v1"
     if not engine.upstream:
         complain("upstream", f"the engine {engine.kind} needs an upstream, such as {example}")
-    for address in engine.upstream:
+    for address in (each.address for each in engine.upstream):
         good = _is_target(address) if engine.kind in _GRPC else _is_url(address)
         if not good:
             complain("upstream", f"the engine {engine.kind} expects an address such as {example}, found '{address}'")

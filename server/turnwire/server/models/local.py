@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from turnwire.server.engine.by_model import ByModelEngine
 from turnwire.server.engine.local.config import LocalConfig, LocalEngineError
 from turnwire.server.engine.local.engine import LocalEngine
 from turnwire.server.engine.port import Engine
-from turnwire.server.engine.spread import SpreadEngine
 from turnwire.server.models.opening import EngineOpenError, Opening, open_all
 
 
@@ -33,4 +33,4 @@ async def open_local(opening: Opening) -> Engine:
         )
     except LocalEngineError as error:
         raise EngineOpenError(str(error)) from error
-    return opened[0] if len(opened) == 1 else SpreadEngine(opened)
+    return opened[0] if len(opened) == 1 else ByModelEngine(opened)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from turnwire.server.engine.leased import LeasedEngine
 from turnwire.server.engine.port import Engine, ModelInfo
 from turnwire.server.engine.profile import PLAIN
 from turnwire.server.engine.profiled import ProfiledEngine
@@ -20,10 +22,15 @@ from turnwire.server.engine.scripted.engine import ScriptedEngine
 from turnwire.server.engine.scripted.scenario import load_scenario, packaged_scenario
 from turnwire.server.engine.spread import SpreadEngine
 from turnwire.server.models.specs import TOKEN_ENGINES, EngineSpec, ModelSpec, Registry
+from turnwire.server.routing.pool import Pool, Routing
 
 if TYPE_CHECKING:
     from turnwire.server.engine.tokens.passes import CacheReport
     from turnwire.server.engine.tokens.rendering import RenderStats
+
+E = TypeVar("E")
+_Stamp = tuple[str, int, int]
+"""A file with its size and the time when it was changed."""
 
 _NEEDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "vllm-grpc": ("vllm", ("smg_grpc_proto",)),
@@ -70,12 +77,77 @@ class Opening:
     environ: Mapping[str, str]
     """Where the keys of upstreams are."""
     observer: EngineObserver
+    routing: Routing
+    """What all pools of upstreams have in common."""
+    pools: list[Pool[Any]] = field(default_factory=list[Pool[Any]])
+    """Those of this engine."""
 
     @property
     def key(self) -> str:
         """The upstream's API key; empty for none."""
         variable = self.spec.upstream_key_env
         return self.environ.get(variable, "").strip() if variable else ""
+
+    def pool(self, engines: Sequence[E]) -> Pool[E]:
+        """Returns the pool of the engines, one for each upstream in order."""
+        upstreams = self.spec.upstream
+        pool = Pool(
+            [(each.address, engine, each.weight) for each, engine in zip(upstreams, engines, strict=True)],
+            self.spec.routing,
+            self.routing,
+        )
+        self.pools.append(pool)
+        return pool
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An engine in use."""
+
+    spec: EngineSpec
+    """What it was opened by."""
+    models: tuple[ModelSpec, ...]
+    key: str = field(repr=False)
+    """The API key it uses."""
+    leased: LeasedEngine
+    engine: Engine
+    """The same one with the profiles of its models on top."""
+    stamps: tuple[_Stamp, ...]
+    """Of the files that it was opened by, which may be others under the same names later."""
+    pools: tuple[Pool[Any], ...] = ()
+
+    def serves(self, opening: Opening) -> bool:
+        """Whether it can go on for what is asked for: all but weights, profiles, aliases and owners is the same."""
+        return (
+            _opens(self.spec, self.models) == _opens(opening.spec, opening.models)
+            and self.key == opening.key
+            and self.stamps == _stamps(opening)
+        )
+
+    def going_on(self, spec: EngineSpec, models: tuple[ModelSpec, ...]) -> Opened:
+        """Returns the engine as it serves what it is asked for from now on. Weights are changed at once."""
+        for pool in self.pools:
+            pool.reweigh([(each.address, each.weight) for each in spec.upstream])
+        return replace(self, spec=spec, models=models, engine=_profiled(self.leased, spec, models))
+
+
+def _opens(spec: EngineSpec, models: Sequence[ModelSpec]) -> object:
+    """Returns what an engine is opened by."""
+    upstream = tuple(replace(each, weight=1.0) for each in spec.upstream)
+    profiles = [(m.id, m.upstream_name, m.profile.context_length, m.profile.capabilities.images) for m in models]
+    return replace(spec, upstream=upstream), profiles
+
+
+def _stamps(opening: Opening) -> tuple[_Stamp, ...]:
+    """Returns what tells whether files are still the same."""
+    spec = opening.spec
+    paths = [path for path in (spec.scenario, *(model.file for model in opening.models)) if path is not None]
+    if spec.kind == "local":
+        paths += map(Path, spec.models)
+    if spec.tokenizer is not None:
+        paths += sorted(path for path in spec.tokenizer.iterdir() if path.is_file())
+    told = ((path, path.stat()) for path in paths if path.exists())
+    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in told)
 
 
 async def open_engines(
@@ -88,10 +160,47 @@ async def open_engines(
         EngineOpenError: An engine cannot be reached, or does not fit its configuration.
         turnwire.server.engine.scripted.scenario.ScenarioError: A scenario cannot be played.
     """
+    return [opened.engine for opened in await open_registry(registry, environ, observer)]
+
+
+async def open_registry(
+    registry: Registry,
+    environ: Mapping[str, str] = os.environ,
+    observer: EngineObserver | None = None,
+    routing: Routing | None = None,
+    known: Sequence[Opened] = (),
+) -> list[Opened]:
+    """Opens all engines but those that are known and the same; see `open_engines`.
+
+    Nothing about what is known is changed before all else is open; on trouble, nothing is.
+
+    Args:
+        registry: What is asked for.
+        environ: Where the keys of upstreams are.
+        observer: Hears what engines do.
+        routing: What all pools of upstreams have in common.
+        known: Engines in use that may go on.
+    """
     for spec in registry.engines:
         _check_packages(spec)
+    routing = routing or Routing()
     hears = observer or _Deaf()
-    return await open_all(_open(Opening(spec, registry.of(spec), environ, hears)) for spec in registry.engines)
+    openings = [Opening(spec, registry.of(spec), environ, hears, routing) for spec in registry.engines]
+    kept = [next((old for old in known if old.serves(opening)), None) for opening in openings]
+    # Before they are read: what changes meanwhile is found changed the next time.
+    before = [_stamps(opening) for opening in openings]
+    opened = iter(await open_all(_open(opening) for opening, old in zip(openings, kept, strict=True) if old is None))
+    found: list[Opened] = []
+    for opening, old in zip(openings, kept, strict=True):
+        spec, models = opening.spec, opening.models
+        if old is not None:
+            found.append(old.going_on(spec, models))
+            continue
+        stamps = before[len(found)]
+        leased = LeasedEngine(next(opened))
+        engine = _profiled(leased, spec, models)
+        found.append(Opened(spec, models, opening.key, leased, engine, stamps, tuple(opening.pools)))
+    return found
 
 
 async def open_all(starting: Iterable[Awaitable[Engine]]) -> list[Engine]:
@@ -128,8 +237,10 @@ def renders_by_template(spec: EngineSpec) -> bool:
 
 
 async def _open(opening: Opening) -> Engine:
-    spec, models = opening.spec, opening.models
-    engine = await _OPENERS[spec.kind](opening)
+    return await _OPENERS[opening.spec.kind](opening)
+
+
+def _profiled(engine: Engine, spec: EngineSpec, models: Sequence[ModelSpec]) -> Engine:
     if not models or all(model.profile is PLAIN and not model.aliases for model in models):
         return engine
     infos = [
@@ -149,7 +260,7 @@ async def _openai(opening: Opening) -> Engine:
     from turnwire.server.models.chat import open_chat
 
     engines = await open_all(open_chat(opening, upstream) for upstream in opening.spec.upstream)
-    return engines[0] if len(engines) == 1 else SpreadEngine(engines)
+    return SpreadEngine(opening.pool(engines), opening.routing.revision)
 
 
 async def _tokens(opening: Opening) -> Engine:

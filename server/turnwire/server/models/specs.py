@@ -13,12 +13,24 @@ from typing import Any, Final
 
 from turnwire.server.engine.profile import PLAIN, ModelProfile
 from turnwire.server.engine.scripted.turns import SpeedChange
+from turnwire.server.routing.health import POLICY, RoutingPolicy
 
 ENGINES: Final = ("scripted", "openai", "vllm", "vllm-grpc", "sglang-grpc", "local")
 """Kinds of engines."""
 
 TOKEN_ENGINES: Final = ("vllm", "vllm-grpc", "sglang-grpc")
 """Those of them that take and give token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSpec:
+    """One inference server of several equal ones."""
+
+    address: str
+    weight: float = 1.0
+    """Its share of new conversations beside the others'; 0 leaves it what it has and gives it no more."""
+    routing_headers: tuple[str, ...] | None = None
+    """Headers, or keys of gRPC metadata, that carry what a conversation is routed by; None leaves it to the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +47,10 @@ class EngineSpec:
     """What the scripted engine plays; None plays the packaged demo."""
     speed: SpeedChange = field(default_factory=SpeedChange)
     """Set over the speed that the scenario says."""
-    upstream: tuple[str, ...] = ()
+    upstream: tuple[UpstreamSpec, ...] = ()
     """Where the inference server is; of several equal ones, each conversation stays with one."""
+    routing: RoutingPolicy = POLICY
+    """How passes move between them."""
     upstream_key_env: str = ""
     """The environment variable that holds the upstream's API key; empty sends none."""
     flavour: str = "generic"

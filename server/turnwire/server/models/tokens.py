@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from turnwire.server.engine.by_model import ByModelEngine
 from turnwire.server.engine.port import Engine
-from turnwire.server.engine.spread import SpreadEngine
-from turnwire.server.engine.tokens.grpc_engine import GrpcEngine
+from turnwire.server.engine.tokens.grpc_engine import ROUTING_KEYS, GrpcEngine
 from turnwire.server.engine.tokens.opening import open_token_engine
 from turnwire.server.engine.tokens.port import EngineStartError, TokenEngine
 from turnwire.server.engine.tokens.replicas import Replicas
 from turnwire.server.models.opening import EngineOpenError, Opening, open_all, renders_by_template
-from turnwire.server.models.specs import EngineSpec
+from turnwire.server.models.specs import EngineSpec, UpstreamSpec
 from turnwire.server.prompt import vocabulary
 from turnwire.server.prompt.harmony import HarmonyRenderer
 from turnwire.server.prompt.parsing import TokenTable, format_of_template
@@ -56,13 +56,13 @@ async def open_tokens(opening: Opening) -> Engine:
         opened = await open_all(_open(opening, name, ids) for name, ids in (groups or {"": []}).items())
     except EngineStartError as error:
         raise EngineOpenError(str(error)) from error
-    return opened[0] if len(opened) == 1 else SpreadEngine(opened)
+    return opened[0] if len(opened) == 1 else ByModelEngine(opened)
 
 
 async def _open(opening: Opening, upstream_name: str, ids: Sequence[str]) -> Engine:
     spec = opening.spec
     adapters = [_adapter(spec, upstream, upstream_name, opening.key) for upstream in spec.upstream]
-    tokens = adapters[0] if len(adapters) == 1 else Replicas(adapters)
+    tokens = Replicas(opening.pool(adapters))
     try:
         facts = await tokens.facts()
         if upstream_name and facts.model and upstream_name != facts.model:
@@ -84,20 +84,28 @@ async def _open(opening: Opening, upstream_name: str, ids: Sequence[str]) -> Eng
     )
 
 
-def _adapter(spec: EngineSpec, upstream: str, upstream_name: str, key: str) -> TokenEngine:
+def _adapter(spec: EngineSpec, upstream: UpstreamSpec, upstream_name: str, key: str) -> TokenEngine:
+    address, headers, timeout = upstream.address, upstream.routing_headers, spec.start_timeout
     match spec.kind:
         case "vllm":
-            from turnwire.server.engine.tokens.vllm_http import VllmHttpEngine
+            from turnwire.server.engine.tokens.vllm_http import ROUTING_HEADERS, VllmHttpEngine
 
-            return VllmHttpEngine(upstream, model=upstream_name, api_key=key, start_timeout=spec.start_timeout)
+            told = ROUTING_HEADERS if headers is None else headers
+            return VllmHttpEngine(
+                address, model=upstream_name, api_key=key, start_timeout=timeout, routing_headers=told
+            )
         case "vllm-grpc":
             from turnwire.server.engine.tokens.vllm_grpc import VllmGrpcEngine
 
-            return VllmGrpcEngine(upstream, start_timeout=spec.start_timeout)
+            return VllmGrpcEngine(address, start_timeout=timeout, routing_keys=_keys(headers))
         case _:
             from turnwire.server.engine.tokens.sglang_grpc import SglangGrpcEngine
 
-            return SglangGrpcEngine(upstream, start_timeout=spec.start_timeout)
+            return SglangGrpcEngine(address, start_timeout=timeout, routing_keys=_keys(headers))
+
+
+def _keys(headers: Sequence[str] | None) -> Sequence[str]:
+    return ROUTING_KEYS if headers is None else headers
 
 
 async def _format(spec: EngineSpec, tokens: TokenEngine) -> Format:

@@ -75,6 +75,8 @@ class ChatEngineConfig:
     """The largest answer of an upstream that does not stream although asked to."""
     ca_file: Path | None = None
     """PEM file of the authorities to trust; None trusts the system's."""
+    routing_headers: tuple[str, ...] = ()
+    """Headers that carry what a conversation is routed by, for an upstream that is a router itself."""
     trust_env: bool = False
     """Whether `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `.netrc` count."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,8 +64,14 @@ class ChatEngine:
 
     name = "openai"
 
-    def __init__(self, config: ChatEngineConfig) -> None:
-        """Connects to nothing yet; see `open`."""
+    def __init__(self, config: ChatEngineConfig, on_models: Callable[[], None] = lambda: None) -> None:
+        """Connects to nothing yet; see `open`.
+
+        Args:
+            config: Everything about the upstream.
+            on_models: Hears that the models are others than before.
+        """
+        self._on_models = on_models
         self._config = config
         self._upstream = Upstream(config)
         self._bodies = BodyWriter(config)
@@ -114,11 +120,19 @@ class ChatEngine:
             return await self._prepare(prompt)
 
         request_id = f"{prompt.response_id}-{prompt.pass_id}"
-        started = ChatPass(self._upstream, self._config, request_id, prepare, sink, self._over)
+        started = ChatPass(self._upstream, self._config, request_id, prompt.chain.key, prepare, sink, self._over)
         self._running.add(started)
         self.tasks.add(started.task)
         started.task.add_done_callback(self.tasks.discard)
         return started
+
+    async def check(self) -> EngineFailure | None:
+        """Asks the upstream for its models, which costs it nothing. Safe to cancel."""
+        try:
+            await self._upstream.models()
+        except UpstreamError as error:
+            return error.failure
+        return None
 
     async def aclose(self) -> None:
         """Aborts what runs and closes all connections; passes started later fail. Cancelling it may leave some open."""
@@ -178,6 +192,8 @@ class ChatEngine:
     def _serve(self, models: Sequence[ChatModel]) -> None:
         # A model that stays keeps its style, and with it what chains have encoded.
         known = self._served
+        if [served.model for served in known.values()] != list(models):
+            self._on_models()
         self._served = {
             model.id: known[model.id]
             if model.id in known and known[model.id].model == model

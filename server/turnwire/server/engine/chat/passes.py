@@ -57,6 +57,7 @@ class ChatPass:
         upstream: Upstream,
         config: ChatEngineConfig,
         request_id: str,
+        routing_key: str,
         prepare: Callable[[], Awaitable[ChatRequest]],
         sink: Sink,
         on_over: Callable[[ChatPass, Finish | EngineFailure | None], None],
@@ -67,6 +68,7 @@ class ChatPass:
             upstream: Where to ask.
             config: The upstream's limits.
             request_id: Names the pass to the upstream.
+            routing_key: What its conversation is routed by.
             prepare: Writes the request; may raise `Refusal`.
             sink: Takes the output.
             on_over: Hears of the outcome before the sink does; of None when the pass was aborted.
@@ -78,6 +80,7 @@ class ChatPass:
         self._upstream = upstream
         self._config = config
         self._request_id = request_id
+        self._headers = {"X-Request-Id": request_id, **dict.fromkeys(config.routing_headers, routing_key)}
         self._prepare = prepare
         self._sink = sink
         self._on_over = on_over
@@ -156,7 +159,7 @@ class ChatPass:
         try:
             async with (
                 asyncio.timeout(config.first_byte_timeout) as clock,
-                self._upstream.complete(body, self._request_id, self) as response,
+                self._upstream.complete(body, self._headers, self) as response,
             ):
                 self._answered = True
                 self._response = response

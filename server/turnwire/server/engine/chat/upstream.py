@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, cast
 
@@ -88,9 +88,14 @@ class Upstream:
 
     @asynccontextmanager
     async def complete(
-        self, body: Sequence[bytes], request_id: str, reuse: Reuse
+        self, body: Sequence[bytes], headers: Mapping[str, str], reuse: Reuse
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Asks for a completion; within the context its answer can be read. Cancelling it drops the connection.
+
+        Args:
+            body: In pieces.
+            headers: Of this request, beside those of all.
+            reuse: Hears whether the connection served others before.
 
         Raises:
             aiohttp.ClientError, OSError, TimeoutError: See `failure`.
@@ -98,7 +103,7 @@ class Upstream:
         async with self._open().post(
             self._chat,
             data=_Body(body),
-            headers={"X-Request-Id": request_id},
+            headers=headers,
             allow_redirects=False,
             trace_request_ctx=reuse,
         ) as response:

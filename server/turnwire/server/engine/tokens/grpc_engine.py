@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -15,18 +15,23 @@ import grpc.aio
 
 from turnwire.server.engine.tokens.agreement import compare_tables
 from turnwire.server.engine.tokens.bundle import TokenizerBundle, read_bundle
-from turnwire.server.engine.tokens.failures import words
+from turnwire.server.engine.tokens.failures import grpc_failure, words
 from turnwire.server.engine.tokens.grpc_channel import EngineKeepalive, engine_channel, engine_stubs
 from turnwire.server.engine.tokens.grpc_pass import GrpcPass, Reading
 from turnwire.server.engine.tokens.port import EngineStartError, TokenRequest, TokenSink
 from turnwire.server.prompt.parsing import TokenTable
+from turnwire.server.session.chunks import EngineFailure
 
-ROUTING_KEY: Final = "x-smg-routing-key"
-"""The metadata key under which routers in front of such engines look for what belongs together; engines ignore it."""
+ROUTING_KEYS: Final = ("x-smg-routing-key",)
+"""The metadata keys under which routers in front of such engines look for what belongs together; engines ignore them.
+SMG, SGLang's gateway, reads this one."""
 
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 _log: Final = logging.getLogger(__name__)
+
+_CHECK_TIMEOUT: Final = 5.0
+"""Seconds for the answer to the question whether the engine is well."""
 
 _ABORT_TIMEOUT: Final = 5.0
 """Seconds for telling an engine to abort; the cancelled RPC says the same by another way."""
@@ -46,6 +51,7 @@ class GrpcEngine:
         credentials: grpc.ChannelCredentials | None,
         start_timeout: float,
         heartbeat: str = "",
+        routing_keys: Sequence[str] = ROUTING_KEYS,
     ) -> None:
         """Prepares a channel, which connects when it is first used.
 
@@ -58,11 +64,13 @@ class GrpcEngine:
             credentials: TLS; None speaks plaintext, which is all that vLLM offers.
             start_timeout: Seconds to wait for the engine at the start.
             heartbeat: A method that takes nothing, called now and then while passes run; empty for none.
+            routing_keys: Metadata keys that carry what a pass's chain is routed by.
         """
         self.name = name
         self.address = address
         self._service = service
         self._start_timeout = start_timeout
+        self._routing_keys = tuple(key.lower() for key in routing_keys)
         self._channel = engine_channel(address, keepalive, credentials)
         # Without a serializer the call takes bytes as they are.
         self._generate: grpc.aio.UnaryStreamMultiCallable[bytes, Any] = self._channel.unary_stream(
@@ -119,6 +127,18 @@ class GrpcEngine:
             return ""
         return compare_tables(table, theirs)
 
+    async def check(self) -> EngineFailure | None:
+        """Asks for the model, which costs the engine nothing; its health check may run the model. Safe to cancel."""
+        asking: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
+            f"/{self._service}/GetModelInfo", request_serializer=None, response_deserializer=None
+        )
+        call = asking(b"", timeout=_CHECK_TIMEOUT)
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return grpc_failure(self.name, error.code(), error.details() or "", None)
+        return None
+
     async def aclose(self) -> None:
         """Aborts what runs and closes the channel. Cancelling it leaves the engine unusable."""
         for each in tuple(self._passes):
@@ -135,7 +155,8 @@ class GrpcEngine:
     def _begin(
         self, request: bytes, given: TokenRequest, sink: TokenSink, read: Callable[[Any], Reading], abort: bytes
     ) -> GrpcPass:
-        metadata = ((ROUTING_KEY, given.routing_key),) if given.routing_key else None
+        key = given.chain.key
+        metadata = tuple((name, key) for name in self._routing_keys) if key else None
         call = self._generate(request, metadata=metadata)
         begun = GrpcPass(
             self.name, call, sink, read, lambda: self._tell("Abort", abort, _ABORT_TIMEOUT), self._passes.discard

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from turnwire.server.prompt.parsing import TokenTable
 from turnwire.server.prompt.segments import Rendered
+from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import EngineFailure, FinishReason
 
 UNKNOWN_LOGPROB: Final = -9999.0
@@ -66,8 +67,8 @@ class TokenRequest:
     """Unique among all that run on the engine."""
     prompt: Rendered
     sampling: Sampling
-    routing_key: str = ""
-    """The same for all passes of a chain, so that a router in between can keep them where their cache is."""
+    chain: Chain = field(default_factory=lambda: Chain(""))
+    """The chain that it belongs to, whose key a router in between can keep it by where its cache is."""
     wants_weights: bool = False
     """Whether the weights that sampled are to be named, which costs some engines a question of its own."""
 
@@ -105,10 +106,10 @@ class TokenEnd:
 class TokenSink(Protocol):
     """Where a pass delivers; called on the event loop's thread, never re-entrantly from `TokenEngine.start`."""
 
-    def output(self, delta: TokenDelta) -> None:
+    def output(self, delta: TokenDelta, /) -> None:
         """Takes the next ids, in order. Never blocks; back-pressure arrives as `TokenPass.pause`."""
 
-    def ended(self, outcome: TokenEnd | EngineFailure) -> None:
+    def ended(self, outcome: TokenEnd | EngineFailure, /) -> None:
         """Takes the outcome; exactly once, last, unless the pass was aborted first."""
 
 

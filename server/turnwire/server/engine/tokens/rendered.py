@@ -181,7 +181,7 @@ class RenderedEngine:
             request_id=f"{prompt.response_id}-{prompt.pass_id}",
             prompt=rendered.rendered,
             sampling=sampling,
-            routing_key=plan.routing_key,
+            chain=prompt.chain,
             wants_weights=settings.token_output.in_done,
         )
         begun.attach(self._tokens.start(request, begun))

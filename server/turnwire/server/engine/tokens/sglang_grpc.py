@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -15,7 +16,7 @@ import grpc.aio
 
 from turnwire.server.engine.tokens.failures import broken
 from turnwire.server.engine.tokens.grpc_channel import EngineKeepalive, engine_stubs
-from turnwire.server.engine.tokens.grpc_engine import GrpcEngine
+from turnwire.server.engine.tokens.grpc_engine import ROUTING_KEYS, GrpcEngine
 from turnwire.server.engine.tokens.grpc_pass import GrpcPass, Reading
 from turnwire.server.engine.tokens.logprobs import beside, finite
 from turnwire.server.engine.tokens.port import (
@@ -46,6 +47,7 @@ class SglangGrpcEngine(GrpcEngine):
         keepalive: EngineKeepalive | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         start_timeout: float = 20.0,
+        routing_keys: Sequence[str] = ROUTING_KEYS,
     ) -> None:
         """Prepares the connection; see `GrpcEngine`.
 
@@ -61,6 +63,7 @@ class SglangGrpcEngine(GrpcEngine):
             keepalive=keepalive or EngineKeepalive(),
             credentials=credentials,
             start_timeout=start_timeout,
+            routing_keys=routing_keys,
             # It means to allow pings from 10 seconds on, but sets that under a name which gRPC does not know.
             heartbeat="GetModelInfo",
         )

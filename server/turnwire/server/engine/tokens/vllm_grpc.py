@@ -6,13 +6,14 @@ what one would expect, the place says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
 
 from turnwire.server.engine.tokens.failures import broken
 from turnwire.server.engine.tokens.grpc_channel import EngineKeepalive, engine_stubs
-from turnwire.server.engine.tokens.grpc_engine import GrpcEngine
+from turnwire.server.engine.tokens.grpc_engine import ROUTING_KEYS, GrpcEngine
 from turnwire.server.engine.tokens.grpc_pass import GrpcPass, Reading
 from turnwire.server.engine.tokens.logprobs import beside, finite
 from turnwire.server.engine.tokens.port import (
@@ -42,6 +43,7 @@ class VllmGrpcEngine(GrpcEngine):
         keepalive: EngineKeepalive | None = None,
         credentials: grpc.ChannelCredentials | None = None,
         start_timeout: float = 20.0,
+        routing_keys: Sequence[str] = ROUTING_KEYS,
     ) -> None:
         """Prepares the connection; see `GrpcEngine`.
 
@@ -57,6 +59,7 @@ class VllmGrpcEngine(GrpcEngine):
             keepalive=keepalive or EngineKeepalive(),
             credentials=credentials,
             start_timeout=start_timeout,
+            routing_keys=routing_keys,
         )
 
     async def facts(self) -> EngineFacts:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from turnwire.server.engine.tokens.agreement import PROBE, compare_spelling
-from turnwire.server.engine.tokens.failures import words
+from turnwire.server.engine.tokens.failures import http_failure, unavailable, words
 from turnwire.server.engine.tokens.http_pass import HttpPass, aiohttp_module
 from turnwire.server.engine.tokens.json_ids import JsonIds
 from turnwire.server.engine.tokens.port import EngineFacts, EngineStartError, Sampling, TokenRequest, TokenSink
 from turnwire.server.prompt.parsing import TokenTable
+from turnwire.server.session.chunks import EngineFailure
 
-_ROUTING_KEY: Final = "X-SMG-Routing-Key"
+ROUTING_HEADERS: Final = ("X-Session-ID", "X-SMG-Routing-Key")
+"""The headers under which routers look for what belongs together; engines ignore them. vLLM's router, hashing
+consistently, reads the first, and takes the id of the request where there is none; SMG reads the second."""
 _MAX_ANSWER: Final = 4 * 1024 * 1024
 """Bytes of an answer that is no stream."""
 
@@ -56,6 +60,7 @@ class VllmHttpEngine:
         api_key: str = "",
         connect_timeout: float = 5.0,
         start_timeout: float = 20.0,
+        routing_headers: Sequence[str] = ROUTING_HEADERS,
     ) -> None:
         """Connects to nothing yet.
 
@@ -65,6 +70,7 @@ class VllmHttpEngine:
             api_key: Sent as bearer, where it wants one.
             connect_timeout: Seconds for a connection.
             start_timeout: Seconds to wait for the engine at the start.
+            routing_headers: Headers that carry what a pass's chain is routed by.
 
         Raises:
             EngineStartError: The HTTP client is not installed.
@@ -76,6 +82,7 @@ class VllmHttpEngine:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._connect_timeout = connect_timeout
         self._start_timeout = start_timeout
+        self._routing_headers = tuple(routing_headers)
         self._session: Any = None
         self._json = JsonIds()
         self._passes: set[HttpPass] = set()
@@ -128,13 +135,21 @@ class VllmHttpEngine:
         rest = msgspec.json.encode(self._settings(request))
         body = b'{"prompt":%b,%b' % (self._json.array(request.prompt), rest[1:])
         headers = {"X-Request-Id": request.request_id, "Content-Type": "application/json"}
-        if request.routing_key:
-            headers[_ROUTING_KEY] = request.routing_key
+        if request.chain.key:
+            headers |= dict.fromkeys(self._routing_headers, request.chain.key)
         begun = HttpPass(
             self.name, self._open(), f"{self.address}/completions", body, headers, sink, self._passes.discard
         )
         self._passes.add(begun)
         return begun
+
+    async def check(self) -> EngineFailure | None:
+        """Asks the server how it is. Safe to cancel."""
+        try:
+            status, data = await self._ask("GET", f"{self._root}/health", None)
+        except EngineStartError:
+            return unavailable(self.name)
+        return None if status == 200 else http_failure(self.name, status, data.decode(errors="replace"), None)
 
     async def aclose(self) -> None:
         """Aborts what runs and closes all connections. Cancelling it leaves the engine unusable."""
