@@ -6,12 +6,15 @@ import asyncio
 import re
 import signal
 import socket
+import ssl
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import trustme
 
 Start = Callable[..., Awaitable[Process]]
 
@@ -101,3 +104,49 @@ async def test_a_server_can_do_without_grpc(start: Start) -> None:
 
     assert (process.returncode, stdout) == (0, b"")
     assert b"Traceback" not in stderr
+
+
+async def test_the_http_door_has_the_same_certificates(start: Start, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    certificate.cert_chain_pems[0].write_to_path(cert)
+    certificate.private_key_pem.write_to_path(key)
+    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    flags = ("--tls-cert", str(cert), "--tls-key", str(key), "--metrics", "off")
+    async with asyncio.timeout(30):
+        process = await start("serve", "--grpc", "off", "--http", "127.0.0.1:0", *flags)
+
+        match = re.fullmatch(r"http listening on https://127\.0\.0\.1:([1-9]\d*)", await line(process))
+        assert match is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(match[1]), ssl=context)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()
+        process.terminate()
+        await process.communicate()
+
+    assert process.returncode == 0
+
+
+async def test_a_streaming_client_hears_the_end_of_a_draining_server(start: Start, tmp_path: Path) -> None:
+    scenario = tmp_path / "slow.toml"
+    scenario.write_text("[speed]\ntokens_per_second = 20\n[[turn]]\ntext = { tokens = 20 }\n")
+    flags = ("--scenario", str(scenario), "--metrics", "off")
+    async with asyncio.timeout(30):
+        process = await start("serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", *flags)
+        await line(process)
+        port = int((await line(process)).rsplit(":", 1)[1])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = b'{"model":"scripted","input":"hi","stream":true}'
+        head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await reader.readuntil(b"event: response.created")
+        process.terminate()
+        rest = await reader.readuntil(b"data: [DONE]\n\n")
+        writer.close()
+        await process.communicate()
+
+    assert b"event: response.completed" in rest
+    assert process.returncode == 0

@@ -185,7 +185,7 @@ class Asker:
     ) -> HttpResponse:
         """Sends a request; a body that is not bytes goes as JSON."""
         data = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {"content-type": "application/json"} | {name.replace("_", "-"): v for name, v in headers.items()}
         return await self.api.handle(HttpRequest(method, path, query or {}, named, data))
 
     async def refusal(self, *arguments: Any, **more: Any) -> tuple[int, str, str | None]:

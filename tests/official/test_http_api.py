@@ -209,15 +209,15 @@ async def test_a_bad_body_is_refused_by_name(
     assert asker.caller.asked == []
 
 
-@pytest.mark.parametrize("kind", ["application/json", "APPLICATION/JSON; charset=utf-8", ""])
+@pytest.mark.parametrize("kind", ["application/json", "APPLICATION/JSON; charset=utf-8"])
 async def test_json_is_taken_by_any_of_its_names(asker: Asker, kind: str) -> None:
     answer = await asker.ask("POST", "/v1/responses/input_tokens", CREATE, content_type=kind)
 
     assert decoded(answer) == {"object": "response.input_tokens", "input_tokens": 7}
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/proto"])
-async def test_another_content_type_is_refused(asker: Asker, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/proto", ""])
+async def test_another_content_type_or_none_is_refused(asker: Asker, kind: str) -> None:
     refusal = await asker.refusal("POST", "/v1/responses", CREATE, content_type=kind)
 
     assert refusal == (415, "unsupported_content_type", None)

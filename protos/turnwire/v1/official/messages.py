@@ -79,14 +79,16 @@ def context_of(request: HttpRequest) -> RequestContext:
 
 
 def check_body(request: HttpRequest, kinds: Sequence[str], limit: int) -> None:
-    """Checks that a body is of a content type (none is taken for the first) and not too large.
+    """Checks that a body is of a content type and not too large.
+
+    A body without a content type is refused too: pages of other origins can send such ones without asking.
 
     Raises:
         RequestError: `unsupported_content_type` or `request_too_large`.
     """
     given = request.headers.get("content-type", "")
     kind = given.partition(";")[0].strip().lower()
-    if kind and kind not in kinds:
+    if kind not in kinds:
         message = (
             f"Unsupported content type: '{shown(given)}'. This path takes '{kinds[0]}': send it in the header"
             " 'Content-Type'."
