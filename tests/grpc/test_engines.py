@@ -166,7 +166,7 @@ async def test_a_check_that_is_broken_refuses_its_request_and_no_other(
                     raise ZeroDivisionError(msg)
                 return policy.prepare(request)
 
-            def prepare_append(self, items: Any, visits: Any) -> Any:
+            def prepare_append(self, items: Any, visits: Any, conversations: Any) -> Any:
                 msg = "another bug"
                 raise ZeroDivisionError(msg)
 

@@ -6,7 +6,8 @@ this package and the pairing of the session core. Only what is new is looked at,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turnwire.server.engine.profile import PLAIN, ModelProfile
@@ -14,19 +15,22 @@ from turnwire.server.policy import json_text
 from turnwire.server.policy.choice_checks import check_choice
 from turnwire.server.policy.item_checks import check_appended, check_items
 from turnwire.server.policy.model_checks import check_model
-from turnwire.server.policy.refusals import missing, shown
+from turnwire.server.policy.refusals import missing, shown, too_many
 from turnwire.server.policy.replays import SEALED, FindItems, Notices, Replays, Unnoticed, note_opaque
+from turnwire.server.policy.resends import known_beginning, shifted
 from turnwire.server.policy.schemas import Schemas
 from turnwire.server.policy.settings_checks import check_settings
 from turnwire.server.policy.tool_checks import HostedCatalogue, NothingHosted, ToolChecks
 from turnwire.server.sealing import Seals
 from turnwire.server.session.calls import pair, require_answered
+from turnwire.server.session.conversations import Conversation, Conversations
 from turnwire.server.session.effects import Prepare, Prepared
 from turnwire.server.session.hosted import approvals, listings
 from turnwire.server.session.limits import SessionLimits
-from turnwire.server.session.transcript import Entry, Origin, count_turns, item_text
+from turnwire.server.session.marks import UNKNOWN
+from turnwire.server.session.transcript import Entry, Origin, Transcript, count_turns, item_text
 from turnwire.server.session.visits import Visits
-from turnwire.v1.errors import reject
+from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.item_pb2 import Item
 
 ITEM_OVERHEAD: Final = 4
@@ -44,6 +48,26 @@ class ResolveModel(Protocol):
             LookupError: There is no such model.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """Items of a request, in four forms of one length."""
+
+    sent: Sequence[Item]
+    """As they came."""
+    items: Sequence[Item]
+    """Read as what they are, where they came as opaque, or refer to others."""
+    read: Sequence[Item]
+    """As prompts read them, with what was sealed."""
+    marks: Sequence[bytes]
+    """Of `read`."""
+
+    def behind(self, count: int) -> _Brought:
+        """Returns all but so many at the beginning."""
+        if not count:
+            return self
+        return _Brought(self.sent[count:], self.items[count:], self.read[count:], self.marks[count:])
 
 
 class Preparer:
@@ -97,30 +121,82 @@ class Preparer:
         # Once for all: most requests have nothing to replay.
         kinds = {item.WhichOneof("kind") for item in request.items}
         items = self._replays.typed(request.items) if "opaque" in kinds else request.items
-        check_items(items, self._limits.max_items)
+        if len(items) > self._limits.max_items:
+            raise too_many("input", self._limits.max_items, len(items))
+        read: Sequence[Item] = items
+        if not kinds.isdisjoint(SEALED):
+            read = [self._replays.opened(item, request.principal) for item in items]
+        marks = self._marks(read, request.conversations)
+        known, count = known_beginning(request, model, marks)
+        try:
+            made = self._made(request, model, _Brought(request.items, items, read, marks), known, count, kinds)
+        except RequestError as refusal:
+            if not count:
+                raise
+            raise shifted(refusal, count) from None
+        return made
+
+    def _made(
+        self,
+        request: Prepare,
+        model: str,
+        brought: _Brought,
+        known: Conversation | None,
+        count: int,
+        kinds: Collection[str | None],
+    ) -> Prepared:
+        """Checks the items behind the known ones, and makes them ready."""
         visits = request.visits
-        visits.note("validate", len(items), request.size)
+        new = brought.behind(count)
+        items = new.items
+        check_items(items, self._limits.max_items)
+        visits.note("validate", len(items), request.size if not count else sum(item.ByteSize() for item in items))
+        history = request.history if known is None else known.transcript
         if "item_reference" in kinds:
-            items = self._replays.resolved(items, request.principal, request.history)
+            new = self._resolved(new, request, history)
+            items = new.items
         tools = bool(request.tools.data)
         check_model(request.settings, items, tools=tools, profile=self._profile(model))
-        open_calls = pair(request.open_calls, items)
+        open_calls = pair(request.open_calls if known is None else known.transcript.open_calls, items)
         require_answered(open_calls)
         visits.note("pair", len(items))
+        note_opaque(new.sent, self._notices)
         self._note(request)
-        sealed = items is not request.items or not kinds.isdisjoint(SEALED)
-        read = [self._replays.opened(item, request.principal) for item in items] if sealed else items
-        entries = self._entries(request.items, read, Origin.INPUT, visits)
+        entries = self._entries(new, Origin.INPUT, visits)
+        turns = count_turns(items)
+        if known is not None:
+            # As if all of them were new: who plays turns by their number must not see whether any were known.
+            turns = count_turns(brought.items) - known.transcript.turns
         return Prepared(
             model,
             entries,
             open_calls,
-            count_turns(items),
+            turns,
             listings(items, entries),
             approvals(items),
+            known,
         )
 
-    def prepare_append(self, items: Sequence[Item], visits: Visits | None = None) -> tuple[Entry, ...]:
+    def _resolved(self, new: _Brought, request: Prepare, history: Transcript) -> _Brought:
+        """Returns items with references replaced by what they refer to."""
+        items = self._replays.resolved(new.items, request.principal, history)
+        read = [
+            before if item is came else self._replays.opened(item, request.principal)
+            for item, came, before in zip(items, new.items, new.read, strict=True)
+        ]
+        return _Brought(new.sent, items, read, self._marks(read, request.conversations))
+
+    def _marks(self, read: Sequence[Item], conversations: Conversations | None) -> Sequence[bytes]:
+        if conversations is None:
+            return [UNKNOWN] * len(read)
+        return [conversations.marker.mark(item) for item in read]
+
+    def prepare_append(
+        self,
+        items: Sequence[Item],
+        visits: Visits | None = None,
+        conversations: Conversations | None = None,
+    ) -> tuple[Entry, ...]:
         """Checks the items of an append and makes them ready; which calls they answer is checked by the core.
 
         Raises:
@@ -130,11 +206,10 @@ class Preparer:
         visits = visits or Visits()
         visits.note("validate", len(items))
         note_opaque(items, self._notices)
-        return self._entries(items, items, Origin.APPEND, visits)
+        return self._entries(_Brought(items, items, items, self._marks(items, conversations)), Origin.APPEND, visits)
 
     def _note(self, request: Prepare) -> None:
         """Counts what is carried without being read."""
-        note_opaque(request.items, self._notices)
         if request.settings.extra_json:
             for key in json_text.members(request.settings.extra_json) or ():
                 self._notices.opaque("field", key)
@@ -148,9 +223,7 @@ class Preparer:
             message = f"The requested model '{shown(name)}' does not exist."
             raise reject("model_not_found", message, param="model", model=shown(name)) from None
 
-    def _entries(
-        self, items: Sequence[Item], read: Sequence[Item], origin: Origin, visits: Visits
-    ) -> tuple[Entry, ...]:
+    def _entries(self, new: _Brought, origin: Origin, visits: Visits) -> tuple[Entry, ...]:
         """Makes the entries of items, with the items that prompts read: the same ones, or others in their places."""
         entries = tuple(
             Entry(
@@ -158,8 +231,9 @@ class Preparer:
                 origin,
                 self._count(item_text(shown_item)) + ITEM_OVERHEAD,
                 None if shown_item is item else shown_item.SerializeToString(),
+                mark,
             )
-            for item, shown_item in zip(items, read, strict=True)
+            for item, shown_item, mark in zip(new.sent, new.read, new.marks, strict=True)
         )
         visits.note("count", len(entries), sum(entry.tokens for entry in entries))
         return entries

@@ -223,7 +223,7 @@ class Carrier:
             return
         now = self.services.clock.now
         try:
-            entries = self.services.policy.prepare_append(effect.items, effect.visits)
+            entries = self.services.policy.prepare_append(effect.items, effect.visits, effect.conversations)
         except Exception as error:
             self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
             return
@@ -232,7 +232,9 @@ class Carrier:
     async def _prepare_append_apart(self, effect: PrepareAppend) -> None:
         now = self.services.clock.now
         try:
-            entries = await asyncio.to_thread(self.services.policy.prepare_append, effect.items, effect.visits)
+            entries = await asyncio.to_thread(
+                self.services.policy.prepare_append, effect.items, effect.visits, effect.conversations
+            )
         except Exception as error:
             self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
         else:

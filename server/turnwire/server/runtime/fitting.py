@@ -53,11 +53,12 @@ def fitting(engines: EngineRegistry, request: Prepare, ready: Prepared) -> Fitti
     if context is None:
         return None
     around = (len(request.settings.instructions) + len(request.tools.data)) // _BYTES_PER_TOKEN
-    about = request.history.tokens + sum(entry.tokens for entry in ready.entries) + around
+    history = request.history if ready.known is None else ready.known.transcript
+    about = history.tokens + sum(entry.tokens for entry in ready.entries) + around
     engine = engines.engine(ready.model)
     if about * _FAR < context or not isinstance(engine, CountingEngine):
         return None
-    transcript = request.history.extend(ready.entries, ready.open_calls, turns=ready.turns)
+    transcript = history.extend(ready.entries, ready.open_calls, turns=ready.turns)
     prompt = Prompt(
         0, "", ready.model, request.settings, request.tools, transcript, transcript.turns, about, 0, request.visits
     )

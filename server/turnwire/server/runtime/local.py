@@ -181,7 +181,7 @@ class LocalCaller:
     async def list_input_items(self, request: ListInputItemsRequest) -> ListInputItemsResponse:
         """Lists a page of what a response's own request brought; see `Caller`."""
         state = await self._state(request.response_id)
-        if sum(len(entry.data) for entry in state.input) > THREAD_BYTES:
+        if state.resent.bytes + sum(len(entry.data) for entry in state.input) > THREAD_BYTES:
             return await asyncio.to_thread(lambda: list_page(state.id, state.input_items(), request))
         return list_page(state.id, state.input_items(), request)
 

@@ -55,6 +55,7 @@ class SessionRunner:
                 background=background,
                 seal=partial(services.seals.seal, Purpose.REASONING),
                 visits=Visits(services.visits),
+                conversations=services.conversations,
             ),
             now,
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.runtime.clock import Clock
 from turnwire.server.sealing import Seals
+from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.effects import PassEnded, Prepare, Prepared, ResponseEnded
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.session import Session
@@ -47,7 +48,9 @@ class RequestPolicy(Protocol):
         """Checks a create; raises RequestError."""
         ...
 
-    def prepare_append(self, items: Sequence[Item], visits: Visits) -> tuple[Entry, ...]:
+    def prepare_append(
+        self, items: Sequence[Item], visits: Visits, conversations: Conversations | None
+    ) -> tuple[Entry, ...]:
         """Checks appended items; raises RequestError."""
         ...
 
@@ -142,6 +145,8 @@ class Services:
     """Live sessions by id, for look-ups of responses that are not stored."""
     visits: Visits = field(default_factory=Visits)
     """What the stages of all sessions' turns looked at so far."""
+    conversations: Conversations | None = field(default_factory=lambda: Conversations(os.urandom(32)))
+    """What requests are matched against that send their history once more; None matches nothing."""
     started: float = field(init=False)
     """When the server began to serve, in seconds since 1970-01-01 UTC."""
 

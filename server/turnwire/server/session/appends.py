@@ -85,7 +85,11 @@ class Appends:
 
     def _send_out(self, run: Run, ticket: int, items: Sequence[Item]) -> None:
         size = sum(item.ByteSize() for item in items)
-        self._context.effects.append(PrepareAppend(run.handle, ticket, items, size, self._context.config.visits))
+        self._context.effects.append(
+            PrepareAppend(
+                run.handle, ticket, items, size, self._context.config.visits, self._context.config.conversations
+            )
+        )
 
     def prepared(self, handle: int, ticket: int, entries: tuple[Entry, ...]) -> None:
         """Takes the items of an append that turned out valid."""

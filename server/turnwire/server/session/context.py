@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.deadlines import Deadlines
 from turnwire.server.session.effects import Effect, Refused
 from turnwire.server.session.lanes import valid_name
@@ -48,6 +49,8 @@ class SessionConfig:
     """Whether no connection owns the session, so that its responses may run in the background."""
     visits: Visits = field(default_factory=Visits)
     """Counts what the stages of the session's turns look at."""
+    conversations: Conversations | None = None
+    """What a request is matched against that sends its history once more; None matches nothing."""
 
 
 class Context:

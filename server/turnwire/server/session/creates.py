@@ -6,6 +6,7 @@ from collections import deque
 
 from turnwire.server.session.chain import Chain, chain_key
 from turnwire.server.session.context import Context
+from turnwire.server.session.conversations import Conversation
 from turnwire.server.session.effects import Hydrate, Prepare, Prepared
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.lanes import Lanes
@@ -225,6 +226,7 @@ class Creates:
                 context.config.principal,
                 run.transcript,
                 context.config.visits,
+                context.config.conversations,
             )
         )
 
@@ -243,6 +245,8 @@ class Creates:
                 return
             self._continue(held)
         self._drop_request(run)
+        if ready.known is not None:
+            self._join(run, ready.known)
         run.model = ready.model
         run.input = ready.entries
         run.listings.update((listing.label, listing) for listing in ready.listings)
@@ -265,6 +269,16 @@ class Creates:
         run.context_tokens = run.transcript.tokens
         run.move(Fact.PREPARED, Phase.ENDED)
         self._endings.end(run, DoneReason.DONE_REASON_COMPLETED)
+
+    def _join(self, run: Run, known: Conversation) -> None:
+        """Lets a response go on from a conversation that its request has sent once more."""
+        context = self._context
+        assert context.config.conversations is not None
+        context.config.conversations.used(known, context.now)
+        run.resent = run.transcript = known.transcript
+        run.context_tokens = known.context_tokens
+        run.listings = dict(known.listings)
+        run.approvals = known.approvals
 
     def refused(self, handle: int, error: Error) -> None:
         """Takes a request that turned out invalid."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from turnwire.server.session.calls import CallKey
+from turnwire.server.session.conversations import Conversation, Conversations
 from turnwire.server.session.hosted import Approval, Listing, Target
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.state import State
@@ -44,6 +45,8 @@ class Prepare:
     """The chain that it continues, for references to its items."""
     visits: Visits = field(default_factory=Visits, compare=False, repr=False)
     """Where checks note what they look at."""
+    conversations: Conversations | None = field(default=None, compare=False, repr=False)
+    """What its items may be known by; None marks and finds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class PrepareAppend:
     """Bytes of the items; large ones are worth a thread."""
     visits: Visits = field(default_factory=Visits, compare=False, repr=False)
     """Where checks note what they look at."""
+    conversations: Conversations | None = field(default=None, compare=False, repr=False)
+    """What its items may be known by later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,8 @@ class Prepared:
     """Tools of MCP servers that the new items replay."""
     approvals: tuple[Approval, ...] = ()
     """Answers to approval requests that have to be acted upon."""
+    known: Conversation | None = None
+    """What the request sent once more, and goes on from; the entries are what follows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,8 @@ class Endings:
         completed = reason == DoneReason.DONE_REASON_COMPLETED
         state = self.state(run, _STATUS[reason], context.wall if completed else None, incomplete=incomplete)
         context.retention.list(state)
+        if context.config.conversations is not None:
+            context.config.conversations.remember(state, context.now)
         self._persist(state, run.settings)
         return state
 
@@ -148,6 +150,7 @@ class Endings:
             tools=run.tools,
             transcript=transcript,
             input=run.input,
+            resent=run.resent,
             before=run.before,
             usage=run.tally.to_proto() if run.tally.input or run.tally.output else None,
             context_tokens=run.context_tokens,

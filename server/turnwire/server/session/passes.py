@@ -24,6 +24,7 @@ from turnwire.server.session.effects import (
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.hosted import Listed
 from turnwire.server.session.hosting import Hosting
+from turnwire.server.session.marks import UNKNOWN
 from turnwire.server.session.offers import offer, offered_settings
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.run import Run, Tally
@@ -76,7 +77,8 @@ class _RunListener:
     def item_done(self, item: Item, data: bytes, tokens: int) -> None:
         run = self._run
         origin = Origin.HOSTED if item.WhichOneof("kind") in _HOSTED else Origin.MODEL
-        entry = Entry(data, origin, tokens)
+        known = self._context.config.conversations
+        entry = Entry(data, origin, tokens, mark=UNKNOWN if known is None else known.marker.mark(item))
         run.pass_entries.append(entry)
         run.output.append(entry)
         call = opened_by(item)

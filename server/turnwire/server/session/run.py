@@ -154,6 +154,8 @@ class Run:
     before: Transcript = EMPTY
     """The transcript after the input, where the output begins."""
     input: tuple[Entry, ...] = ()
+    resent: Transcript = EMPTY
+    """What the request sent once more of a known conversation, before `input`."""
     output: list[Entry] = field(default_factory=list[Entry])
     since_pause: int = 0
     """How many entries of `output` were reported by earlier pauses."""

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from turnwire.server.session.hosted import Approval, Listing
 from turnwire.server.session.toolsets import Tools
-from turnwire.server.session.transcript import Entry, Transcript
+from turnwire.server.session.transcript import EMPTY, Entry, Transcript
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.official.echo import echo
 from turnwire.v1.response_pb2 import (
@@ -47,7 +47,7 @@ class State:
     transcript: Transcript
     """Everything up to the end of the response, or to its last pause."""
     input: tuple[Entry, ...]
-    """What the request brought."""
+    """What the request brought, without `resent`."""
     before: Transcript
     """The transcript after the request's input: what follows it is the output."""
     usage: Usage | None
@@ -65,6 +65,8 @@ class State:
     part of what can be continued from."""
     continuable: bool = True
     """Whether it can be continued from. A response that failed or was cancelled before its first pause cannot."""
+    resent: Transcript = EMPTY
+    """What the request brought before that, of a known conversation: the same items, as they are kept there."""
 
     @property
     def output(self) -> list[Entry]:
@@ -95,7 +97,11 @@ class State:
 
     def input_items(self) -> list[Item]:
         """Returns the items that the request brought, oldest first."""
-        return [entry.sent() for entry in self.input]
+        return [entry.sent() for entry in self.brought()]
+
+    def brought(self) -> list[Entry]:
+        """Returns the entries of all that the request brought, oldest first; costs them, so it is no part of a turn."""
+        return [*self.resent.walk(), *self.input]
 
 
 def full_response(

@@ -14,9 +14,10 @@ from turnwire.server.prompt.parts import part_texts
 from turnwire.server.session.calls import CallKey
 from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import TokenRecord
+from turnwire.server.session.marks import NOTHING_SAID, UNKNOWN, follow
 from turnwire.v1.item_pb2 import ContentPart, Item, Role
 
-ENTRY_OVERHEAD: Final = 200
+ENTRY_OVERHEAD: Final = 250
 """Bytes that one entry costs beside its item: objects and references, as measured on CPython 3.11."""
 
 
@@ -36,16 +37,19 @@ class Origin(enum.IntEnum):
 class Entry:
     """One item of a transcript; a value. Kept as bytes, since a sub-message would pin the whole request."""
 
-    __slots__ = ("data", "opened", "origin", "tokens")
+    __slots__ = ("data", "mark", "opened", "origin", "tokens")
 
-    def __init__(self, data: bytes, origin: Origin, tokens: int, opened: bytes | None = None) -> None:
-        """Takes the serialized item, its origin, its size in tokens as counted by the server, and the serialized item
-        that prompts read in its place, where this one holds something sealed."""
+    def __init__(
+        self, data: bytes, origin: Origin, tokens: int, opened: bytes | None = None, mark: bytes = UNKNOWN
+    ) -> None:
+        """Takes the serialized item, its origin, its size in tokens as counted by the server, the serialized item that
+        prompts read in its place, where this one holds something sealed, and the mark of what prompts read."""
         self.data = data
         """The item as it came or was said, and as it is returned."""
         self.origin = origin
         self.tokens = tokens
         self.opened = opened
+        self.mark = mark
 
     def item(self) -> Item:
         """Parses the item as prompts read it; a fresh message each time."""
@@ -115,7 +119,20 @@ def item_id(item: Item) -> str:
 class Transcript:
     """A persistent list of entries; a value. `new` is what this segment added, the rest is its parent's."""
 
-    __slots__ = ("bytes", "chain", "length", "new", "open_calls", "parent", "record", "rendering", "tokens", "turns")
+    __slots__ = (
+        "bytes",
+        "chain",
+        "digest",
+        "length",
+        "new",
+        "open_calls",
+        "parent",
+        "record",
+        "rendering",
+        "tokens",
+        "truncated",
+        "turns",
+    )
 
     def __init__(
         self,
@@ -125,9 +142,23 @@ class Transcript:
         turns: int,
         record: TokenRecord | None = None,
         chain: Chain | None = None,
+        *,
+        instead: Transcript | None = None,
+        truncated: bool = False,
     ) -> None:
-        """Takes the parent, what is new, the calls open afterwards, how many model turns `new` holds, their tokens
-        where an engine gave them, and the chain that begins here; by default the parent's goes on."""
+        """Takes what it goes on from and with.
+
+        Args:
+            parent: What it goes on from.
+            new: What is new.
+            open_calls: The calls open afterwards.
+            turns: How many model turns `new` holds.
+            record: Their tokens, where an engine gave them.
+            chain: The chain that begins here; by default the parent's goes on.
+            instead: The transcript that `new` takes the place of, since that became too long; its running hash goes
+                on, so that a client that sends all of it again is known.
+            truncated: Whether some of it was left out without a word.
+        """
         self.parent: Transcript | None = parent
         self.new = new
         self.open_calls = open_calls
@@ -139,6 +170,13 @@ class Transcript:
         self.bytes: int = self.own_bytes + (parent.bytes if parent else 0)
         self.tokens: int = sum(e.tokens for e in new) + (parent.tokens if parent else 0)
         self.turns: int = turns + (parent.turns if parent else 0)
+        before = parent or instead
+        self.digest: bytes = before.digest if before else NOTHING_SAID
+        """The running hash of what the client has seen of the conversation; `UNKNOWN` where it cannot be told."""
+        if not instead:
+            self.digest = follow(self.digest, (entry.mark for entry in new))
+        self.truncated: bool = truncated or (parent.truncated if parent else False)
+        """Whether the conversation's beginning was left out to fit the model."""
         self.rendering: object | None = None
         """What a renderer keeps of the chain up to here. A memo: derived from the value, which it does not change."""
 

@@ -53,7 +53,7 @@ class MemoryStore:
         for state in reversed(list(self._states.values())[-SEARCHED:]):
             if state.principal != principal:
                 continue
-            for entry in (*state.output, *state.input):
+            for entry in (*state.output, *state.brought()):
                 for name, raw in wanted.items():
                     # Looked for in the bytes first, which is much less than parsing each item.
                     if name not in found and raw in entry.data and item_id(entry.sent()) == name:
