@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from turnwire.client._channel import ChannelOptions
 from turnwire.client._channel import parse_address as parse_server
-from turnwire.client._dial import check_address, uses_tls
-from turnwire.client._http_channel import is_websocket
+from turnwire.client._dial import check_address, is_websocket, uses_tls
 from turnwire.server.address import Address
 
 HTTP_PORT: Final = 8080
