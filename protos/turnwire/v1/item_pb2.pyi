@@ -281,8 +281,8 @@ class Message(_message.Message):
     UNTYPED_FIELD_NUMBER: _builtins.int
     EXTRA_JSON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Server-chosen with prefix `msg_`, or any id of the client's on input (64 characters at most). Unset on input means
-    the server chooses when the item is stored.
+    """Server-chosen with prefix `msg_`, or the client's on input, which begins with `msg` too (64 characters at most).
+    Unset on input means that the item is listed under an id that the server derives.
     """
     status: Global___ItemStatus.ValueType
     """Output messages have it always, input messages where the client gave it."""

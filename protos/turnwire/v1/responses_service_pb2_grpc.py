@@ -173,7 +173,8 @@ class ResponsesServiceServicer(object):
 
     def FollowResponse(self, request, context):
         """Streams the events of a background response, from the first one or after a given one, and on until it has ended.
-        `created` carries the full response, so that the rest can be understood.
+        `created` always comes first and carries the full response. After a given event, what announced the item and the
+        part that are open there comes again too, and `done` where it lies before: their old sequence numbers tell.
 
         Errors: NOT_FOUND as GetResponse; INVALID_ARGUMENT for one that is no background response, or ended too long ago.
         """
