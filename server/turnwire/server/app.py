@@ -25,13 +25,14 @@ from turnwire.server.doors.http.options import HttpOptions
 from turnwire.server.doors.http.server import HttpServer
 from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.doors.websocket.options import WebSocketOptions
-from turnwire.server.engine.port import Engine
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.keys import KeyRing
-from turnwire.server.models.opening import EngineOpenError, MissingExtraError, open_engines
+from turnwire.server.models.opening import EngineOpenError, MissingExtraError, open_registry
+from turnwire.server.models.reload import Models
 from turnwire.server.models.specs import Registry
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.prompt import vocabulary
+from turnwire.server.routing.pool import Routing
 from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.local import LocalBackend
 from turnwire.server.runtime.services import Services
@@ -42,6 +43,7 @@ from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.endpoint import MetricsEndpoint
 from turnwire.server.telemetry.engine_metrics import EngineMetrics, PricedMetrics
 from turnwire.server.telemetry.metrics import Metrics
+from turnwire.server.telemetry.routing_metrics import RoutingMetrics
 from turnwire.server.tools.config import ToolsConfig
 from turnwire.server.tools.port import HostedTools, NoHostedTools
 from turnwire.server.tools.room import HostedRoom, MissingExtra, open_room
@@ -49,13 +51,18 @@ from turnwire.server.tools.room import HostedRoom, MissingExtra, open_room
 _log: Final = logging.getLogger(__name__)
 
 
-async def _engines(config: ServerConfig, metrics: EngineMetrics) -> list[Engine]:
+async def _models(config: ServerConfig, metrics: EngineMetrics, routing_metrics: RoutingMetrics) -> Models:
+    routing = Routing(cached="route-cache" not in config.disable, observer=routing_metrics)
+    registry = config.models or Registry((config.engine,))
     try:
-        return await open_engines(config.models or Registry((config.engine,)), os.environ, metrics)
+        opened = await open_registry(registry, os.environ, metrics, routing)
     except MissingExtraError as error:
         raise ConfigError([str(error)]) from error
     except EngineOpenError as error:
         raise StartError(str(error)) from error
+    engines = EngineRegistry((), cached=routing.cached, revision=routing.revision)
+    path = config.models_file
+    return Models(engines, opened, path, os.environ, metrics, routing, routing_metrics.reloaded)
 
 
 def _hosted(config: ToolsConfig) -> HostedRoom:
@@ -213,9 +220,11 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
             stack.push_async_callback(room.aclose)
         collectors = CollectorRegistry()
         metrics = EngineMetrics(collectors)
-        engines = EngineRegistry(await _engines(config, metrics))
-        for engine in engines.engines:
-            stack.push_async_callback(engine.aclose)
+        models = await _models(config, metrics, RoutingMetrics(collectors))
+        stack.push_async_callback(models.aclose)
+        engines = models.engines
+        if config.models_file is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.request)
         priced = PricedMetrics(collectors, metrics, lambda model: engines.profile(model).price)
         services = _services(config, engines, tools, priced)
         await _serve(config, services, priced, keys, ready)

@@ -16,8 +16,8 @@ from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.limits import MIB, SessionLimits
 from turnwire.server.tools.config import ToolsConfig
 
-SWITCHES: Final[tuple[str, ...]] = ()
-"""Optimizations that `disable` can switch off by name; this version has none."""
+SWITCHES: Final[tuple[str, ...]] = ("route-cache",)
+"""Optimizations that `disable` can switch off by name."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -88,6 +88,8 @@ class ServerConfig:
     """Where tokens come from, unless `models` says so."""
     models: Registry | None = None
     """Several engines and their models."""
+    models_file: Path | None = None
+    """Where they were read from, and are read again on SIGHUP."""
     tools: ToolsConfig | None = None
     """Which tools the server runs itself; None runs none."""
     api_key_file: Path | None = None

@@ -153,13 +153,15 @@ def load_config(flags: Mapping[str, object], environ: Mapping[str, str]) -> Serv
 def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
     base = ServerConfig()
     get, get_in = sources.get, sources.get_in
+    models = _models(sources, environ)
     return ServerConfig(
         grpc=get_in("grpc", values.addresses, base.grpc),
         http=get_in("http", values.addresses, base.http),
         websocket=get("websocket", values.read_bool, base.websocket),
         metrics=get_in("metrics", values.address, base.metrics),
         engine=_engine(sources, environ),
-        models=_models(sources, environ),
+        models=models,
+        models_file=None if models is None else get_in("models", values.file, None),
         tools=_tools(sources, environ),
         api_key_file=get_in("api_key_file", values.file, None),
         seal_key_file=get_in("seal_key_file", values.file, None),

@@ -123,6 +123,7 @@ class Pool(Generic[E]):
             Member(address, engine, weight, Health(policy)) for address, engine, weight in upstreams
         )
         self._by_address = {member.address: member for member in self.members}
+        self._left = False
         self.scored = 0
         """Upstreams looked at so far to make choices: what a chain that stays does not add to."""
         for member in self.members:
@@ -211,7 +212,10 @@ class Pool(Generic[E]):
             self._by_address[address].weight = weight
 
     def leave(self) -> None:
-        """Notes that the pool is not used any more."""
+        """Notes that the pool is not used any more. Idempotent."""
+        if self._left:
+            return
+        self._left = True
         for member in self.members:
             self._routing.observer.left(member.address)
 
