@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
+from turnwire.server.session.accounts import Keep
 from turnwire.server.session.calls import pair, require_answered
 from turnwire.server.session.chunks import (
     CallDelta,
@@ -59,8 +60,15 @@ HOSTED = "hosted_"
 class Core:
     """One session; functions and MCP servers whose names begin with `hosted_` are run by the server."""
 
-    def __init__(self, *, manual: bool = False, store: dict[str, State] | None = None, **limits: Any) -> None:
-        """Takes limits, whether preparation waits for `answer`, and what the store holds."""
+    def __init__(
+        self,
+        *,
+        manual: bool = False,
+        store: dict[str, State] | None = None,
+        keep: Keep | None = None,
+        **limits: Any,
+    ) -> None:
+        """Takes limits, whether preparation waits for `answer`, what the store holds, and who keeps records."""
         numbers = itertools.count(1)
         self.now = 0.0
         self.manual = manual
@@ -73,6 +81,7 @@ class Core:
             limits=replace(SessionLimits(), **limits),
             tool_sets=ToolSets(),
             features=("append",),
+            keep=keep,
         )
         self.session = Session(config, self.now)
         self.events: list[ServerEvent] = []

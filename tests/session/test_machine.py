@@ -64,7 +64,9 @@ class Machine:
                 "max_responses": 2,
                 "request_memory": 3,
             }
-        self.core = Core(manual=random.random() < 0.4, **limits)
+        # A disk that is full now and then.
+        fails = 0.1 if random.random() < 0.2 else 0.0
+        self.core = Core(manual=random.random() < 0.4, keep=lambda spent, state: random.random() >= fails, **limits)
         self.bodies: dict[str, tuple[dict[str, Any], str]] = {}
         self.open_handles: dict[int, int] = {}
         """Last sequence number by handle, of responses that have not ended."""

@@ -20,7 +20,6 @@ from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.item_pb2 import Item, Role
-from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.server_event_pb2 import ResponseAppended, ServerEvent, Steer, SteerAccepted, SteerFailed
 
 
@@ -182,7 +181,7 @@ class Appends:
         run.approvals += approvals(appending.request.append.input)
         run.transcript = run.transcript.extend(entries, frozenset(missing))
         run.output.extend(entries)
-        self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
+        self._endings.keeping.commit(run)
         self._confirm(run, appending, index)
         # Everything that was called must be answered; only approvals of earlier passes may stay open.
         if run.awaiting():
@@ -223,7 +222,7 @@ class Appends:
             message = f"Response '{run.id}' went on before the steer was taken."
             raise reject("steering_not_supported", message, param="previous_response_id", response_id=run.id)
         run.steers.extend(entries)
-        self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
+        self._endings.keeping.commit(run)
         request_id, handle = appending.request.request_id, run.handle
         steer = Steer(id=self._context.new_id("steer_"), previous_response_id=run.id)
 

@@ -189,6 +189,11 @@ class Assembler:
         """Sends that a hosted item has begun."""
         self._emit(_DELTAS, ServerEvent(output_item_added=OutputItemAdded(output_index=self.output_index, item=item)))
 
+    @property
+    def open_tokens(self) -> int:
+        """Tokens of the item that is open."""
+        return self._tokens
+
     def deliver(self, item: Item, tokens: int) -> None:
         """Sends a finished item and moves to the next position."""
         data = item.SerializeToString()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from turnwire.server.session.accounts import Keep
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.deadlines import Deadlines
 from turnwire.server.session.effects import Effect, Refused
@@ -45,6 +46,9 @@ class SessionConfig:
     """Default batch window in seconds."""
     seal: Callable[[str, bytes], str] | None = None
     """Seals reasoning for a principal, who gets it as `encrypted_content`; None seals nothing."""
+    keep: Keep | None = None
+    """Keeps what a response cost and stands for, before anybody hears of it; where it cannot, the response fails. Asked
+    for and not told by an effect, since what is announced depends on the answer. None keeps nothing."""
     background: bool = False
     """Whether no connection owns the session, so that its responses may run in the background."""
     visits: Visits = field(default_factory=Visits)

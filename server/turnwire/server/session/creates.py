@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from turnwire.server.session.accounts import About, read_about
 from turnwire.server.session.chain import Chain, chain_key
 from turnwire.server.session.context import Context
 from turnwire.server.session.conversations import Conversation
@@ -55,6 +56,7 @@ class Creates:
         context.rules.check_lane(request)
         self._lanes.check(lane)
         check_reset(create)
+        about = read_about(request.context)
         held = self._lanes.current(lane)
         if held is None or held.phase is not Phase.PAUSED or self._lanes.head(lane) is not None:
             held = None
@@ -65,7 +67,7 @@ class Creates:
         if position is not None:
             self._lanes.check_room()
         self._check_memory(size)
-        run = self._make(request, size)
+        run = self._make(request, size, about)
         self._lanes.enqueue(run)
         context.runs[run.handle] = run
         context.by_id[run.id] = run
@@ -128,7 +130,7 @@ class Creates:
         limit = self._context.limits.total_timeout
         return min(own, limit) if own > 0 else limit
 
-    def _make(self, request: ConnectRequest, size: int) -> Run:
+    def _make(self, request: ConnectRequest, size: int, about: About) -> Run:
         context = self._context
         create = request.create
         handle = next(context.handles)
@@ -146,6 +148,7 @@ class Creates:
             echo=create.echo,
             queue=Queue(handle, context.response_credit),
             clocks=Clocks(accepted=context.now, begun=context.now),
+            about=about,
             created_at=context.wall,
             model=create.model,
         )

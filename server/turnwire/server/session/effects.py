@@ -128,9 +128,11 @@ class CancelTools:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Store a response."""
+    """Let a response be found from other sessions."""
 
     state: State
+    recorded: bool = False
+    """Whether it was handed to `SessionConfig.keep` already, with what it cost."""
 
 
 @dataclass(frozen=True, slots=True)

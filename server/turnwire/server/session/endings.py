@@ -7,26 +7,27 @@ millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from turnwire.server.session.accounts import OUTCOMES
 from turnwire.server.session.context import Context
 from turnwire.server.session.deadlines import Deadline
-from turnwire.server.session.effects import PassEnded, Persist, ResponseEnded
+from turnwire.server.session.effects import PassEnded, ResponseEnded
+from turnwire.server.session.keeping import STATUS, Keeping
 from turnwire.server.session.limits import seconds
 from turnwire.server.session.parts import truncated
 from turnwire.server.session.run import Run, Tally
-from turnwire.server.session.stage_times import measure, total
-from turnwire.server.session.state import State, full_response
-from turnwire.server.session.states import Phase
+from turnwire.server.session.stage_times import total
+from turnwire.server.session.state import full_response
+from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.token_data import token_output
 from turnwire.server.session.transcript import Origin
 from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import make_error
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import (
     DoneReason,
     IncompleteDetails,
     Response,
-    ResponseCreate,
     ResponseError,
     ResponseStatus,
     Verbosity,
@@ -40,20 +41,6 @@ from turnwire.v1.server_event_pb2 import (
 )
 from turnwire.v1.usage_pb2 import StageTimes
 
-_STATUS: dict[DoneReason.ValueType, ResponseStatus.ValueType] = {
-    DoneReason.DONE_REASON_TOOL_CALLS: ResponseStatus.RESPONSE_STATUS_IN_PROGRESS,
-    DoneReason.DONE_REASON_COMPLETED: ResponseStatus.RESPONSE_STATUS_COMPLETED,
-    DoneReason.DONE_REASON_INCOMPLETE: ResponseStatus.RESPONSE_STATUS_INCOMPLETE,
-    DoneReason.DONE_REASON_FAILED: ResponseStatus.RESPONSE_STATUS_FAILED,
-    DoneReason.DONE_REASON_CANCELLED: ResponseStatus.RESPONSE_STATUS_CANCELLED,
-}
-_OUTCOME: dict[DoneReason.ValueType, str] = {
-    DoneReason.DONE_REASON_COMPLETED: "completed",
-    DoneReason.DONE_REASON_INCOMPLETE: "incomplete",
-    DoneReason.DONE_REASON_FAILED: "failed",
-    DoneReason.DONE_REASON_CANCELLED: "cancelled",
-}
-
 
 class Endings:
     """Announces, commits, pauses and ends responses."""
@@ -61,6 +48,7 @@ class Endings:
     def __init__(self, context: Context) -> None:
         """Takes what the session shares."""
         self._context = context
+        self.keeping = Keeping(context)
         self.on_end: Callable[[Run], None] = lambda run: None
         """Hears of a response that ended, after everything about it was queued; frees its lane."""
         self.on_abandon: Callable[[Run], None] = lambda run: None
@@ -84,6 +72,9 @@ class Endings:
             return
         run.created_sent = True
         context = self._context
+        if context.config.background and run.phase is Phase.PREPARING:
+            # Nobody waits for it, so that it must be found whatever becomes of this process.
+            self.keeping.begun(run)
         context.outbox.event(run.queue, self._created_event(run, duplicate=False), 256)
         # A repeat concerns no response's own stream, so it travels outside it.
         context.requests.settle(
@@ -113,67 +104,14 @@ class Endings:
         """Whether an event can carry a full response; one that is too large is left to GetResponse."""
         return response.ByteSize() <= self._context.max_event_bytes - 4096
 
-    def commit(self, run: Run, reason: DoneReason.ValueType, incomplete: IncompleteDetails | None = None) -> State:
-        """Lists the state that a response stands for now."""
-        context = self._context
-        completed = reason == DoneReason.DONE_REASON_COMPLETED
-        state = self.state(run, _STATUS[reason], context.wall if completed else None, incomplete=incomplete)
-        context.retention.list(state)
-        if context.config.conversations is not None:
-            context.config.conversations.remember(state, context.now)
-        self._persist(state, run.settings)
-        return state
-
-    def state(
-        self,
-        run: Run,
-        status: ResponseStatus.ValueType,
-        completed_at: float | None = None,
-        *,
-        incomplete: IncompleteDetails | None = None,
-    ) -> State:
-        """Returns what a response is at this moment; costs nothing of its history."""
-        context = self._context
-        transcript = run.transcript
-        if run.steers:
-            transcript = transcript.extend(run.steers, transcript.open_calls)
-        return State(
-            id=run.id,
-            principal=context.config.principal,
-            lane=run.lane,
-            parent_id=run.previous_response_id,
-            model=run.model,
-            created_at=run.created_at,
-            completed_at=completed_at,
-            status=status,
-            settings=run.settings_data,
-            tools=run.tools,
-            transcript=transcript,
-            input=run.input,
-            resent=run.resent,
-            before=run.before,
-            usage=run.tally.to_proto() if run.tally.input or run.tally.output else None,
-            context_tokens=run.context_tokens,
-            incomplete=incomplete,
-            listings=run.listings,
-            approvals=run.approvals,
-            unfinished=tuple(run.pass_entries),
-        )
-
-    def _persist(self, state: State, settings: ResponseCreate) -> None:
-        if settings.store or not settings.HasField("store"):
-            self._context.effects.append(Persist(state))
-
-    def snapshot(self, run: Run) -> State:
-        """Returns what a response at work is at this moment, for whoever retrieves it."""
-        waiting = run.phase is Phase.QUEUED
-        status = ResponseStatus.RESPONSE_STATUS_QUEUED if waiting else ResponseStatus.RESPONSE_STATUS_IN_PROGRESS
-        return self.state(run, status)
-
     def pause(self, run: Run) -> None:
         """Commits a checkpoint and announces that a held response waits for its client."""
         context = self._context
-        self.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
+        if not self.keeping.kept(run, DoneReason.DONE_REASON_TOOL_CALLS):
+            void = [key.id for key in run.awaiting()]
+            run.move(Fact.FAILED, Phase.ENDED)
+            self.end(run, DoneReason.DONE_REASON_FAILED, error=_unrecorded(), void=void)
+            return
         run.clocks.paused = context.now
         deadline = context.now + self.timeout(run, "hold")
         run.set_deadline("hold", self._hold_deadline(run, deadline))
@@ -203,9 +141,9 @@ class Endings:
         self.on_abandon(run)
         run.read_steers()
         good = reason in (DoneReason.DONE_REASON_COMPLETED, DoneReason.DONE_REASON_INCOMPLETE)
-        if good:
-            self.commit(run, reason, incomplete)
-        elif reason == DoneReason.DONE_REASON_FAILED:
+        if good and not self.keeping.kept(run, reason, incomplete):
+            good, reason, error, incomplete = False, DoneReason.DONE_REASON_FAILED, _unrecorded(), None
+        if reason == DoneReason.DONE_REASON_FAILED:
             # A cancelled one is no failure: who changed his mind may go on from where he was.
             context.turn_failed(run.previous_response_id, run.lane)
         announced = run.created_sent
@@ -217,12 +155,8 @@ class Endings:
         done.continuable = checkpoint is not None
         if checkpoint is not None:
             done.awaiting_call_ids.extend(key.id for key in run.in_order(checkpoint.transcript.open_calls))
-            if not good:
-                self._mark(run, checkpoint, reason, error)
-        elif announced and not good:
-            # To be retrieved only. One that had not begun has no settings, so nobody knows whether it may be stored.
-            ended = self._marked(run, self.state(run, _STATUS[reason]), reason, error)
-            self._persist(replace(ended, continuable=False), run.settings)
+        if not good:
+            self.keeping.failed(run, checkpoint, reason, error, announced=announced)
         done.void_call_ids.extend(void or ())
         if error is not None:
             done.error.CopyFrom(error)
@@ -239,7 +173,7 @@ class Endings:
             self.report_pass(run)
         context.effects.append(
             ResponseEnded(
-                outcome=_OUTCOME[reason],
+                outcome=OUTCOMES[reason],
                 code=error.code if error is not None else "",
                 model=run.model,
                 input_tokens=run.tally.input,
@@ -249,16 +183,6 @@ class Endings:
             )
         )
         self.on_end(run)
-
-    def _mark(self, run: Run, checkpoint: State, reason: DoneReason.ValueType, error: Error | None) -> None:
-        """Writes into the last checkpoint how its response ended, for whoever retrieves it."""
-        state = self._marked(run, checkpoint, reason, error)
-        self._context.retention.list(state)
-        self._persist(state, run.settings)
-
-    def _marked(self, run: Run, state: State, reason: DoneReason.ValueType, error: Error | None) -> State:
-        why = None if error is None else ResponseError(code=error.code, message=error.message)
-        return replace(state, status=_STATUS[reason], error=why, unfinished=run.lost)
 
     def _remember_request(self, run: Run) -> None:
         """Keeps what answers a repeat of the create; not the run, which holds the whole conversation."""
@@ -294,7 +218,7 @@ class Endings:
         return full_response(
             run.id,
             run.created_at,
-            _STATUS[reason],
+            STATUS[reason],
             run.model,
             run.settings,
             run.tools,
@@ -313,7 +237,7 @@ class Endings:
             reason=reason,
             pass_usage=since.to_proto(),
             usage=run.tally.to_proto(),
-            times=total(run.carried_times, self._times(run)),
+            times=total(run.carried_times, self.keeping.times(run)),
             passes=run.passes,
             completed_at=int(self._context.wall) if reason == DoneReason.DONE_REASON_COMPLETED else None,
         )
@@ -351,19 +275,16 @@ class Endings:
                 event = ServerEvent(output_item_done=OutputItemDone(output_index=index, item=item))
             self._context.outbox.event(run.queue, event, len(entry.data))
 
-    def _times(self, run: Run) -> StageTimes:
-        return measure(run.clocks, self._context.now, first_pass=run.passes <= 1)
-
     def go_on(self, run: Run) -> None:
         """Keeps what a pass cost that ends without a `done`, for the one that comes."""
-        run.carried_times = total(run.carried_times, self._times(run))
+        run.carried_times = total(run.carried_times, self.keeping.times(run))
         run.carried_tally.add(run.pass_tally)
         run.pass_tally = Tally()
         self.report_pass(run)
 
     def report_pass(self, run: Run) -> None:
         """Reports where the time of the pass went."""
-        times = self._times(run)
+        times = self.keeping.times(run)
         run.clocks.hosted = 0.0
         self._context.effects.append(
             PassEnded(
@@ -376,3 +297,7 @@ class Endings:
                 stalled=times.stalled,
             )
         )
+
+
+def _unrecorded() -> Error:
+    return make_error("server_error", "The server could not record the response. Try again later.")

@@ -286,7 +286,7 @@ class Passes:
         self.offer(run)
         if context.retention.find(run.id) is not None:
             # What was approved at a pause has happened, and must not happen again after a failure of the next pass.
-            self._endings.commit(run, DoneReason.DONE_REASON_TOOL_CALLS)
+            self._endings.keeping.commit(run)
         run.move(Fact.TOOLS_FINISHED, Phase.SAMPLING)
         self._begin(run)
 
@@ -342,9 +342,22 @@ class Passes:
         self._hosting.drop(run)
         void = run.awaiting()
         run.lost = tuple(run.pass_entries)
+        self._count_lost(run)
         run.pass_entries.clear()
         run.early.clear()
         run.early_approvals = ()
         if run.phase is not Phase.PAUSED:
             run.pass_calls.clear()
         return void
+
+    def _count_lost(self, run: Run) -> None:
+        """Counts what a pass has cost whose engine did not come to say so: its prompt, once a token was sampled from
+        it, and what was sampled."""
+        known = run.pass_tally
+        if run.phase is Phase.PAUSED or run.clocks.first_token is None or known.input or known.output:
+            return
+        prompt = run.transcript.tokens
+        sampled = sum(entry.tokens for entry in run.lost)
+        if run.assembler is not None:
+            sampled += run.assembler.open_tokens
+        run.lost_tally = Tally(prompt, min(run.context_tokens, prompt), sampled)

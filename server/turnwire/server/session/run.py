@@ -22,6 +22,7 @@ from turnwire.v1.response_pb2 import ResponseCreate, Verbosity
 from turnwire.v1.usage_pb2 import InputTokensDetails, OutputTokensDetails, StageTimes, Usage
 
 if TYPE_CHECKING:
+    from turnwire.server.session.accounts import About
     from turnwire.server.session.assembler import Assembler
     from turnwire.server.session.state import State
 
@@ -129,6 +130,8 @@ class Run:
     echo: bool
     queue: Queue
     clocks: Clocks
+    about: About
+    """Whom it is accounted to."""
     phase: Phase = Phase.QUEUED
     parent: State | None = None
     settings: ResponseCreate = field(default_factory=ResponseCreate)
@@ -196,6 +199,8 @@ class Run:
     """Of the pass that ended last."""
     carried_tally: Tally = field(default_factory=Tally)
     """Of the passes before it that ended without a `done`."""
+    lost_tally: Tally = field(default_factory=Tally)
+    """Of a pass that was cut off, as far as the server counted itself; no part of the public usage."""
     carried_times: StageTimes = field(default_factory=StageTimes)
     """Where their time went."""
     record: TokenRecord | None = None

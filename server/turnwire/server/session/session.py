@@ -390,7 +390,7 @@ class Session:
     def snapshot(self, response_id: str) -> State | None:
         """Returns what a response at work or waiting is at this moment; None for any other."""
         run = self._context.by_id.get(response_id)
-        return None if run is None else self._endings.snapshot(run)
+        return None if run is None else self._endings.keeping.snapshot(run)
 
     def gauges(self) -> Gauges:
         """Returns what is in use, for metrics."""

@@ -66,6 +66,8 @@ TRANSITIONS: Final[dict[tuple[Phase, Fact], frozenset[Phase]]] = {
     (_P.PAUSED, _F.ANSWERED): frozenset({_P.TOOLS, _P.SAMPLING}),
     (_P.PAUSED, _F.CONTINUED): frozenset({_P.ENDED}),
     (_P.PAUSED, _F.CANCELLED): frozenset({_P.ENDED}),
+    # Its record could not be kept.
+    (_P.PAUSED, _F.FAILED): frozenset({_P.ENDED}),
     (_P.PAUSED, _F.TIMED_OUT): frozenset({_P.ENDED}),
 }
 """(phase, fact) to the phases that may follow. What is not here cannot happen."""
