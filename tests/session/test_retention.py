@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwire.server.session.retention import LatestPerLane, SharedBytes, Tree
+from turnwire.server.session.budget import SharedBytes
+from turnwire.server.session.retention import LatestPerLane, Tree
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import NO_TOOLS
 from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
@@ -88,12 +89,12 @@ def test_a_tree_never_unlists_what_is_in_use() -> None:
 
 
 def test_a_tree_counts_bytes_of_shared_history_once_and_keeps_the_newest() -> None:
-    tree = tree_of(100, set(), max_bytes=3_000)
+    tree = tree_of(100, set(), max_bytes=5_000)
     trunk = grown(EMPTY, 1_000)
     tree.list(state("trunk", trunk))
     for number in range(20):
         tree.list(state(f"fork_{number}", grown(trunk, 1), parent="trunk"))
-    assert tree.bytes <= 3_000
+    assert tree.bytes <= 5_000
     assert tree.find("fork_19")
     tree.list(state("huge", grown(EMPTY, 10_000)))
     assert tree.find("huge")
@@ -139,10 +140,10 @@ def test_latest_per_lane_unlists_a_parent_whose_own_lane_failed_but_not_for_a_fo
 
 
 def test_latest_per_lane_is_bounded_by_bytes_but_for_what_is_in_use() -> None:
-    latest = LatestPerLane(3_000, {"r0"}.__contains__)
+    latest = LatestPerLane(5_000, {"r0"}.__contains__)
     for number in range(10):
         latest.list(state(f"r{number}", grown(EMPTY, 1_000), lane=str(number)))
-    assert latest.bytes <= 3_000
+    assert latest.bytes <= 5_000
     assert latest.find("r9")
     assert latest.find("r0")
     latest.list(state("huge", grown(EMPTY, 10_000), lane="huge"))

@@ -61,7 +61,7 @@ def test_a_held_response_that_is_continued_by_a_bad_create_stays_held_and_rememb
 
 
 def test_memory_over_its_bound_goes_by_lanes_and_spares_what_is_held() -> None:
-    core = _websocket(max_state_bytes=5_000)
+    core = _websocket(max_state_bytes=6_500)
     held = core.id_of(core.create(lane="held", hold=True, store=False))
     core.call("f", "call_1")
     core.finish()

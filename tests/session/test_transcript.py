@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.server.session.calls import CallKey
-from turnwire.server.session.transcript import EMPTY, ENTRY_OVERHEAD, Entry, Origin, Transcript, count_turns
+from turnwire.server.session.transcript import (
+    EMPTY,
+    ENTRY_OVERHEAD,
+    SEGMENT_OVERHEAD,
+    Entry,
+    Origin,
+    Transcript,
+    count_turns,
+)
 from turnwire.v1.item_pb2 import Item
 
 
@@ -24,7 +32,7 @@ def test_a_walk_gives_what_was_added_in_order_and_the_sums_agree(steps: list[lis
     assert [e.data for e in transcript.walk()] == said
     assert transcript.length == len(said)
     assert transcript.tokens == sum(map(len, said))
-    assert transcript.bytes == sum(len(data) + ENTRY_OVERHEAD for data in said)
+    assert transcript.bytes == sum(len(data) + ENTRY_OVERHEAD for data in said) + SEGMENT_OVERHEAD * len(steps)
     assert transcript.turns == sum(range(len(steps)))
     assert transcript.bytes == sum(segment.own_bytes for segment in transcript.segments())
 

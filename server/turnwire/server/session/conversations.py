@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from turnwire.server.session.budget import Budget, SharedBytes
 from turnwire.server.session.hosted import Approval, Listing
 from turnwire.server.session.marks import NOTHING_SAID, UNKNOWN, Marker, follow
-from turnwire.server.session.retention import SharedBytes
 from turnwire.server.session.state import State
 from turnwire.server.session.transcript import Transcript
 
@@ -64,17 +64,24 @@ class Match:
 class Conversations:
     """Finds conversations by their items. Finding is safe from any thread, all else belongs to the event loop's."""
 
-    def __init__(self, key: bytes, limits: ConversationLimits | None = None) -> None:
-        """Takes the key of the marks, 16 to 64 random bytes, and the limits."""
+    def __init__(self, key: bytes, limits: ConversationLimits | None = None, budget: Budget | None = None) -> None:
+        """Takes the key of the marks, 16 to 64 random bytes, the limits, and the budget of all that is kept."""
         self.marker: Final = Marker(key)
         self.limits: Final = limits or ConversationLimits()
         self._known: OrderedDict[tuple[str, str, bool, bytes], tuple[Conversation, float]] = OrderedDict()
         """With the moment each was used last, the one unused for the longest time first."""
-        self.shared: Final = SharedBytes()
+        self._shared = SharedBytes(budget)
+        if budget is not None:
+            budget.forget = self.shed
 
     def __len__(self) -> int:
         """Counts what is remembered."""
         return len(self._known)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what is remembered, shared history counted once."""
+        return self._shared.total
 
     def remember(self, state: State, now: float) -> None:
         """Remembers where a conversation stands, at a moment of the server's clock."""
@@ -90,11 +97,11 @@ class Conversations:
             state.listings,
             state.approvals,
         )
-        self.shared.hold(conversation.transcript)
+        self._shared.hold(conversation.transcript)
         self._drop(conversation.key)
         self._known[conversation.key] = (conversation, now)
         self.expire(now)
-        while len(self._known) > self.limits.max_conversations or self.shared.total > self.limits.max_bytes:
+        while len(self._known) > self.limits.max_conversations or self._shared.total > self.limits.max_bytes:
             self.shed()
 
     def find(self, principal: str, model: str, marks: Sequence[bytes], *, truncated: bool) -> Match | None:
@@ -152,4 +159,4 @@ class Conversations:
     def _drop(self, key: tuple[str, str, bool, bytes]) -> None:
         known = self._known.pop(key, None)
         if known is not None:
-            self.shared.release(known[0].transcript)
+            self._shared.release(known[0].transcript)

@@ -1,7 +1,7 @@
 """Which responses can be continued from, and what keeping them costs.
 
 Addressable and retained differ: an id can be unlisted, so that look-ups say not found, while descendants keep its items
-in memory. Bytes are counted once however many states share them, by counting who holds each one.
+in memory.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from turnwire.server.session.budget import Budget, Member
 from turnwire.server.session.state import State
-from turnwire.server.session.transcript import Transcript
 
 
 class Retention(Protocol):
@@ -38,33 +38,9 @@ class Retention(Protocol):
         """Hears that a continuation of `parent_id` in `lane` failed."""
         ...
 
-
-class SharedBytes:
-    """Counts bytes of transcripts that share segments."""
-
-    def __init__(self) -> None:
-        """Starts at zero."""
-        self.total = 0
-        self._holders: dict[int, int] = {}
-
-    def hold(self, transcript: Transcript) -> None:
-        """Counts one more holder; costs the segments that nobody held before."""
-        for segment in transcript.segments():
-            holders = self._holders.get(id(segment), 0)
-            self._holders[id(segment)] = holders + 1
-            if holders:
-                return
-            self.total += segment.own_bytes
-
-    def release(self, transcript: Transcript) -> None:
-        """Counts one holder less; costs the segments that nobody holds any more."""
-        for segment in transcript.segments():
-            holders = self._holders[id(segment)] - 1
-            if holders:
-                self._holders[id(segment)] = holders
-                return
-            del self._holders[id(segment)]
-            self.total -= segment.own_bytes
+    def close(self) -> None:
+        """Gives back what it held of the server's budget. Idempotent."""
+        ...
 
 
 class Tree:
@@ -74,14 +50,19 @@ class Tree:
     oldest that nobody uses. What is running, held, queued or in use as a parent is never unlisted.
     """
 
-    def __init__(self, max_responses: int, max_bytes: int, in_use: Callable[[str], bool]) -> None:
-        """Takes the limits and a test for ids that must stay."""
+    def __init__(
+        self, max_responses: int, max_bytes: int, in_use: Callable[[str], bool], budget: Budget | None = None
+    ) -> None:
+        """Takes the limits, a test for ids that must stay, and what it shares with other sessions."""
         self._max_responses = max_responses
         self._max_bytes = max_bytes
         self._in_use = in_use
         self._states: OrderedDict[str, State] = OrderedDict()
         self._parents: OrderedDict[str, None] = OrderedDict()
-        self._shared = SharedBytes()
+        self._newest = ""
+        self._closed = False
+        self._member = Member(budget or Budget(), self.shed)
+        self._shared = self._member.shared
 
     @property
     def bytes(self) -> int:
@@ -98,26 +79,39 @@ class Tree:
 
     def list(self, state: State) -> None:
         """Makes a state addressable, or replaces an earlier checkpoint of the same response."""
-        self._shared.hold(state.transcript)
+        self._shared.hold(state.transcript, state.settings)
         earlier = self._states.pop(state.id, None)
         if earlier is not None:
-            self._shared.release(earlier.transcript)
+            self._shared.release(earlier.transcript, earlier.settings)
         self._states[state.id] = state
         if state.parent_id in self._states:
             self._parents[state.parent_id] = None
-        self._trim(keep=state.id)
+        self._newest = state.id
+        while len(self._states) > self._max_responses or self._shared.total > self._max_bytes:
+            if not self.shed():
+                break
+        self._member.used()
 
     def turn_failed(self, parent_id: str, lane: str) -> None:
         """Keeps the parent: a failed continuation costs nobody their history."""
 
-    def _trim(self, keep: str) -> None:
-        while len(self._states) > self._max_responses or self._shared.total > self._max_bytes:
-            victim = self._victim(keep)
-            if victim is None:
-                return
-            state = self._states.pop(victim)
-            self._parents.pop(victim, None)
-            self._shared.release(state.transcript)
+    def close(self) -> None:
+        """Gives back what it held of the server's budget; what it knows can still be looked up. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            for state in self._states.values():
+                self._shared.release(state.transcript, state.settings)
+            self._member.leave()
+
+    def shed(self) -> bool:
+        """Unlists one response that nobody uses, never the newest; returns whether there was one."""
+        victim = None if self._closed else self._victim(self._newest)
+        if victim is None:
+            return False
+        state = self._states.pop(victim)
+        self._parents.pop(victim, None)
+        self._shared.release(state.transcript, state.settings)
+        return True
 
     def _victim(self, keep: str) -> str | None:
         for candidates in (self._parents, self._states):
@@ -135,13 +129,17 @@ class LatestPerLane:
     nothing for the longest time and whose response nobody uses.
     """
 
-    def __init__(self, max_bytes: int, in_use: Callable[[str], bool]) -> None:
-        """Takes the limit on bytes, the number of lanes bounds the rest, and a test for ids that must stay."""
+    def __init__(self, max_bytes: int, in_use: Callable[[str], bool], budget: Budget | None = None) -> None:
+        """Takes the limit on bytes, the number of lanes bounds the rest, a test for ids that must stay, and what it
+        shares with other sessions."""
         self._max_bytes = max_bytes
         self._in_use = in_use
         self._lanes: OrderedDict[str, State] = OrderedDict()
         self._ids: dict[str, str] = {}
-        self._shared = SharedBytes()
+        self._newest = ""
+        self._closed = False
+        self._member = Member(budget or Budget(), self.shed)
+        self._shared = self._member.shared
 
     @property
     def bytes(self) -> int:
@@ -159,24 +157,42 @@ class LatestPerLane:
 
     def list(self, state: State) -> None:
         """Makes a state its lane's latest."""
-        self._shared.hold(state.transcript)
+        self._shared.hold(state.transcript, state.settings)
         self._drop(state.lane)
         self._lanes[state.lane] = state
         self._ids[state.id] = state.lane
+        self._newest = state.id
         while self._shared.total > self._max_bytes:
-            idle = (lane for lane, kept in self._lanes.items() if kept is not state and not self._in_use(kept.id))
-            victim = next(idle, None)
-            if victim is None:
-                return
-            self._drop(victim)
+            if not self.shed():
+                break
+        self._member.used()
 
     def turn_failed(self, parent_id: str, lane: str) -> None:
         """Unlists the parent if it is the latest of the lane in which its continuation failed."""
         if self._ids.get(parent_id) == lane:
             self._drop(lane)
 
+    def close(self) -> None:
+        """Gives back what it held of the server's budget; what it knows can still be looked up. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            for state in self._lanes.values():
+                self._shared.release(state.transcript, state.settings)
+            self._member.leave()
+
+    def shed(self) -> bool:
+        """Forgets the lane that brought nothing for the longest time, never the newest; returns whether there was
+        one."""
+        if self._closed:
+            return False
+        idle = (lane for lane, kept in self._lanes.items() if kept.id != self._newest and not self._in_use(kept.id))
+        victim = next(idle, None)
+        if victim is not None:
+            self._drop(victim)
+        return victim is not None
+
     def _drop(self, lane: str) -> None:
         state = self._lanes.pop(lane, None)
         if state is not None:
             del self._ids[state.id]
-            self._shared.release(state.transcript)
+            self._shared.release(state.transcript, state.settings)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from turnwire.server.session.budget import Budget
 from turnwire.server.session.limits import WEBSOCKET_IN_FLIGHT, WEBSOCKET_LANES, WEBSOCKET_MAX_AGE, SessionLimits
 from turnwire.server.session.retention import LatestPerLane, Retention, Tree
 from turnwire.v1.client_event_pb2 import ConnectRequest
@@ -31,9 +32,9 @@ class Rules:
         """Returns the limits in force, from those the server has."""
         return configured
 
-    def retention(self, limits: SessionLimits, in_use: Callable[[str], bool]) -> Retention:
-        """Returns the memory of responses; `in_use` tells ids that must stay."""
-        return Tree(limits.max_responses, limits.max_state_bytes, in_use)
+    def retention(self, limits: SessionLimits, in_use: Callable[[str], bool], budget: Budget | None) -> Retention:
+        """Returns the memory of responses; `in_use` tells ids that must stay, `budget` is all sessions'."""
+        return Tree(limits.max_responses, limits.max_state_bytes, in_use, budget)
 
     def check_lane(self, request: ConnectRequest) -> None:
         """Checks what a request says of its lane beyond the name's form.
@@ -96,9 +97,9 @@ class WebSocketRules(Rules):
             max_age=min(configured.max_age, WEBSOCKET_MAX_AGE),
         )
 
-    def retention(self, limits: SessionLimits, in_use: Callable[[str], bool]) -> Retention:
-        """Returns the memory of responses; `in_use` tells ids that must stay."""
-        return LatestPerLane(limits.max_state_bytes, in_use)
+    def retention(self, limits: SessionLimits, in_use: Callable[[str], bool], budget: Budget | None) -> Retention:
+        """Returns the memory of responses; `in_use` tells ids that must stay, `budget` is all sessions'."""
+        return LatestPerLane(limits.max_state_bytes, in_use, budget)
 
     def check_lane(self, request: ConnectRequest) -> None:
         """Refuses an empty name: the default lane is asked for by naming none.

@@ -21,6 +21,10 @@ ENTRY_OVERHEAD: Final = 250
 """Bytes that one entry costs beside its item: objects and references, as measured on CPython 3.11."""
 
 
+SEGMENT_OVERHEAD: Final = 400
+"""Bytes that a segment costs beside its entries, what is remembered of its rendering included."""
+
+
 class Origin(enum.IntEnum):
     """Where an item of a transcript came from."""
 
@@ -123,6 +127,7 @@ class Transcript:
         "bytes",
         "chain",
         "digest",
+        "kept",
         "length",
         "new",
         "open_calls",
@@ -166,6 +171,8 @@ class Transcript:
         """The tokens of the pass that made this segment; None where it was no pass, or its engine gave none."""
         self.chain: Chain | None = chain or (parent.chain if parent else None)
         """What the chain is routed by; None where no response has begun one."""
+        self.kept = 0
+        """About the bytes that `rendering` keeps, without those shared with earlier segments; told by who renders."""
         self.length: int = len(new) + (parent.length if parent else 0)
         self.bytes: int = self.own_bytes + (parent.bytes if parent else 0)
         self.tokens: int = sum(e.tokens for e in new) + (parent.tokens if parent else 0)
@@ -185,7 +192,8 @@ class Transcript:
         """Bytes that this segment alone keeps in memory."""
         record = self.record
         tokens = 4 * (len(record.rendered) + len(record.sampled) + len(record.logprobs)) if record else 0
-        return tokens + sum(len(e.data) + len(e.opened or b"") + ENTRY_OVERHEAD for e in self.new)
+        items = sum(len(e.data) + len(e.opened or b"") + ENTRY_OVERHEAD for e in self.new)
+        return (SEGMENT_OVERHEAD if self.parent or items else 0) + self.kept + tokens + items
 
     def extend(
         self,

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
-from turnwire.server.session.retention import SharedBytes
+from turnwire.server.session.budget import SharedBytes
 from turnwire.server.session.state import State
 from turnwire.server.session.transcript import item_id
 

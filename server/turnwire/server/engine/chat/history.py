@@ -139,6 +139,8 @@ def extend(parent: History | None, segments: Sequence[Transcript], style: Style,
             tally.bytes += len(entry.data)
         history = writer.finish()
         segment.rendering = history
+        # Its JSON is about as long as the items.
+        segment.kept = sum(len(entry.data) for entry in segment.new)
     return history or History(style, None, b"", (), None, started=False)
 
 

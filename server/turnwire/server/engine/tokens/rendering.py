@@ -25,6 +25,9 @@ from turnwire.v1.item_pb2 import FunctionCallOutput, Item, ToolOutput
 MODEL_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 """The files that are read of a model's folder; the first is required, and a template in one of the next two."""
 
+KEPT_PER_TOKEN: Final = 8
+"""Bytes that a rendered token stays in memory with: its id, and the id as it was packed for the engine."""
+
 ALL_TURNS: Final = "all_turns"
 """The value of `reasoning.context` that keeps the reasoning of finished turns."""
 
@@ -104,6 +107,8 @@ class ChainRenderer:
             extension = chain.extend(steps, lambda: self._history(base))
         rendered = extension.chain.prompt
         transcript.rendering = _Memo(self.renderer, head, extension.chain, rendered)
+        base_length = memo.prompt.length if memo is not None and not changed else 0
+        transcript.kept = KEPT_PER_TOKEN * max(0, rendered.length - base_length)
         new = rendered.new_since(self._known(memo, since))
         prompt.visits.note("render", extension.items_rendered)
         prompt.visits.note("tokenize", len(segments), len(new) + extension.retailed)
