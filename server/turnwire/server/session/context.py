@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from turnwire.server.session.accounts import Keep
+from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.deadlines import Deadlines
 from turnwire.server.session.effects import Effect, Refused
@@ -55,6 +56,8 @@ class SessionConfig:
     """Counts what the stages of the session's turns look at."""
     conversations: Conversations | None = None
     """What a request is matched against that sends its history once more; None matches nothing."""
+    budget: Budget | None = None
+    """What all sessions may keep together; None for no limit but each session's own."""
 
 
 class Context:
@@ -87,7 +90,7 @@ class Context:
         """How many of them stay open for appends."""
         self.uses: Counter[str] = Counter()
         """Ids that must stay addressable: parents of what runs or waits, and what is held."""
-        self.retention: Retention = self.rules.retention(self.limits, self.in_use)
+        self.retention: Retention = self.rules.retention(self.limits, self.in_use, config.budget)
         self.ended: OrderedDict[str, ResponseDone] = OrderedDict()
         """Outcomes of responses that ended lately, for late cancels and appends."""
         self.ended_requests: OrderedDict[str, str] = OrderedDict()
@@ -111,7 +114,8 @@ class Context:
         """Puts rules in force; before anything was asked."""
         self.rules = rules
         self.limits = rules.limits(self.config.limits)
-        self.retention = rules.retention(self.limits, self.in_use)
+        self.retention.close()
+        self.retention = rules.retention(self.limits, self.in_use, self.config.budget)
 
     @property
     def wall(self) -> float:

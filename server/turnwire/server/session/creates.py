@@ -108,6 +108,10 @@ class Creates:
 
     def _check_memory(self, size: int) -> None:
         """Bounds what waiting requests and unread responses keep in memory: their number alone would not."""
+        budget = self._context.config.budget
+        if budget is not None and budget.full:
+            message = "The server keeps as much of running conversations as it may. Try again later."
+            raise RequestError(make_error("server_is_overloaded", message, retry_after=1.0))
         unread = self._context.limits.max_unread_responses
         if self._context.outbox.unread - len(self._context.runs) >= unread:
             message = f"More than {unread} ended responses were not consumed. Read them, or cancel what is not wanted."
@@ -212,6 +216,9 @@ class Creates:
             return
         run.settings, run.tools = effective(create, parent, context.config.tool_sets)
         run.settings_data = run.settings.SerializeToString()
+        if parent is not None and parent.settings == run.settings_data:
+            # Kept once for the whole chain: instructions are the better part of many a turn.
+            run.settings_data = parent.settings
         items = input_items(create.input)
         if not items and run.transcript is EMPTY and run.generate:
             message = "Missing required parameter: 'input'. There is no history to answer either."

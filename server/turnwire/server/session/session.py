@@ -303,6 +303,7 @@ class Session:
         self._context.now = now
         self._close(drain=False)
         self._context.deadlines.clear()
+        self._context.retention.close()
 
     def tick(self, now: float) -> None:
         """Lets deadlines pass; call at `next_deadline`."""
