@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from turnwire.client import connect
 from turnwire.client.session import Session
@@ -31,6 +31,8 @@ CHATTING: Final = "the same, prompts rendered by llama.cpp"
 CHOSEN: Final = "llama.cpp chooses the slot"
 FORGETFUL: Final = "nothing kept"
 
+_T = TypeVar("_T")
+
 _INSTRUCTIONS: Final = (
     "Answer in one short sentence. Never repeat yourself. Stay polite, and be exact about numbers. " * 8
 )
@@ -39,7 +41,7 @@ _NEWS: Final = "The log of step {step} of lane {lane} says that {step} files wer
 
 @dataclass(slots=True)
 class LateTurns:
-    """What turns took in one setup; samples by turn, one for each chain of each round."""
+    """What turns took in one setup; samples by turn, of each chain and round, of that turn and the two before it."""
 
     setup: str
     seconds: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
@@ -48,6 +50,17 @@ class LateTurns:
     """Tokens of the prompt that were not kept."""
     prompt: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     """Tokens of the prompt."""
+
+    def late(self, turns: Sequence[int]) -> LateTurns:
+        """Returns some turns, each with the two before it, except for the first, which computes everything."""
+
+        def near(samples: dict[int, list[_T]]) -> dict[int, list[_T]]:
+            return {
+                turn: [each for at in range(max(2, turn - 2), turn + 1) for each in samples.get(at, ())]
+                for turn in turns
+            }
+
+        return LateTurns(self.setup, near(self.seconds), near(self.computed), near(self.prompt))
 
     def ttft_ms(self, turn: int) -> float:
         """Returns the median time to the first token, in milliseconds."""
@@ -109,9 +122,8 @@ async def _measure(turns: Sequence[int], chains: int, rounds: int, config: Local
     finally:
         await engine.aclose()
         await forgetful.aclose()
-    for each in (found, whole):
-        each.seconds = {turn: each.seconds[turn] for turn in turns if turn in each.seconds}
-    return [found, whole] if whole_too else [found]
+    late = [each.late(turns) for each in (found, whole)]
+    return late if whole_too else late[:1]
 
 
 def measure(
