@@ -8,7 +8,10 @@ import pytest
 
 from .harness.core_driver import CoreDriver
 from .harness.grpc_driver import GrpcDriver
+from .harness.official_driver import BridgeDriver, OfficialDriver
 from .harness.player import Player
+from .harness.skips import BRIDGE, SUBPROTOCOL, WEBSOCKET, reason_against
+from .harness.socket_driver import SocketDriver
 from .harness.transcript import Transcript, load
 
 TRANSCRIPTS = list(load(Path(__file__).parent))
@@ -22,6 +25,30 @@ async def test_transcript_against_the_core(transcript: Transcript) -> None:
 @pytest.mark.parametrize("transcript", [pytest.param(t, id=f"grpc-{t.id}") for t in TRANSCRIPTS])
 async def test_transcript_through_grpc(transcript: Transcript) -> None:
     async with GrpcDriver(transcript).running() as driver:
+        await Player(transcript, driver).play()
+
+
+def _through(door: str) -> pytest.MarkDecorator:
+    """Parametrizes with the transcripts that can be said through a door."""
+    said = [t for t in TRANSCRIPTS if not reason_against(t, door)]
+    return pytest.mark.parametrize("transcript", [pytest.param(t, id=f"{door}-{t.id}") for t in said])
+
+
+@_through(SUBPROTOCOL)
+async def test_transcript_through_the_subprotocol(transcript: Transcript) -> None:
+    async with SocketDriver(transcript).running() as driver:
+        await Player(transcript, driver).play()
+
+
+@_through(WEBSOCKET)
+async def test_transcript_through_websocket(transcript: Transcript) -> None:
+    async with OfficialDriver(transcript).running() as driver:
+        await Player(transcript, driver).play()
+
+
+@_through(BRIDGE)
+async def test_transcript_through_a_bridge(transcript: Transcript) -> None:
+    async with BridgeDriver(transcript).running() as driver:
         await Player(transcript, driver).play()
 
 

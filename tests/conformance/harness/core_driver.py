@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from turnwire.server.engine.port import Generation
 from turnwire.server.engine.stepped import StepEngine
@@ -110,6 +111,10 @@ class CoreDriver:
         """Sends a client event."""
         self._seats[name].session.receive(self.now, request, request.ByteSize())
         await self.settle()
+
+    def expected(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns what is said of an event that a transcript expects: just that."""
+        return wanted
 
     async def half_close(self, name: str) -> None:
         """Ends the client's half of the stream."""

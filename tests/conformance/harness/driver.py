@@ -6,7 +6,7 @@ Above: the player. Below: the drivers, one for the pure core and one per door.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.session.effects import ToolResult
@@ -32,6 +32,10 @@ class Driver(Protocol):
 
     async def send(self, name: str, request: ConnectRequest) -> None:
         """Sends a client event and returns when the session has it."""
+        ...
+
+    def expected(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns what is said of an event that a transcript expects; None where nothing is said."""
         ...
 
     async def half_close(self, name: str) -> None:
