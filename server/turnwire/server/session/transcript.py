@@ -124,11 +124,13 @@ class Transcript:
     """A persistent list of entries; a value. `new` is what this segment added, the rest is its parent's."""
 
     __slots__ = (
+        "__weakref__",
         "bytes",
         "chain",
         "digest",
         "kept",
         "length",
+        "name",
         "new",
         "open_calls",
         "parent",
@@ -184,6 +186,8 @@ class Transcript:
             self.digest = follow(self.digest, (entry.mark for entry in new))
         self.truncated: bool = truncated or (parent.truncated if parent else False)
         """Whether the conversation's beginning was left out to fit the model."""
+        self.name = 0
+        """What the store calls this segment; 0 while it has not recorded it. A memo."""
         self.rendering: object | None = None
         """What a renderer keeps of the chain up to here. A memo: derived from the value, which it does not change."""
 
