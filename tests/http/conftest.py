@@ -19,6 +19,7 @@ from aiohttp import ClientResponse, ClientSession, TCPConnector, UnixConnector, 
 
 from turnwire.server.address import Address, parse_address
 from turnwire.server.doors.http.options import HttpOptions
+from turnwire.server.doors.http.origin import Origins
 from turnwire.server.doors.http.server import HttpServer
 from turnwire.server.engine.stepped import StepEngine, SteppedPass
 from turnwire.server.keys import KeyRing
@@ -170,11 +171,12 @@ async def _serving(
     address: str,
     websocket: Callable[[web.Request], Awaitable[web.StreamResponse]] | None,
     kept: bool,
+    origins: Origins | None,
 ) -> AsyncGenerator[Door, None]:
     before = asyncio.all_tasks()
     clock, engine = ManualClock(), StepEngine()
     room = SessionRoom(make_services([engine], limits=limits, clock=clock))
-    server = HttpServer(LocalBackend(room, keys), clock, options, websocket)
+    server = HttpServer(LocalBackend(room, keys), clock, options, websocket, origins=origins)
     door = Door(server, room, engine, clock)
     place = parse_address(address)
     assert place is not None
@@ -210,10 +212,19 @@ async def open_door() -> AsyncIterator[Doors]:
             address: str = "127.0.0.1:0",
             websocket: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None,
             kept: bool = True,
+            origins: Origins | None = None,
         ) -> Door:
             ring = None if keys is None else KeyRing.parse(keys)
             return await stack.enter_async_context(
-                _serving(limits=limits, keys=ring, options=options, address=address, websocket=websocket, kept=kept)
+                _serving(
+                    limits=limits,
+                    keys=ring,
+                    options=options,
+                    address=address,
+                    websocket=websocket,
+                    kept=kept,
+                    origins=origins,
+                )
             )
 
         yield open_one

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from turnwire.bridge.backend import BridgeBackend
 from turnwire.bridge.config import BridgeConfig
-from turnwire.bridge.guard import check_origin
 from turnwire.bridge.routes import Routes
 from turnwire.client.remote import RemoteBackend, RemoteOptions
 from turnwire.server.address import Address
 from turnwire.server.doors.binding import CannotBind, prepare
+from turnwire.server.doors.http.origin import Origins
 from turnwire.server.doors.http.server import HttpServer, is_upgrade
 from turnwire.server.doors.websocket.door import WebSocketDoor, authorization_of
 from turnwire.server.runtime.clock import Clock, LoopClock
@@ -45,8 +45,10 @@ class Bridge:
         fallback = None if config.fallback is None else RemoteBackend(config.fallback, options)
         self.routes: Final = Routes(RemoteBackend(config.server, options), fallback, clock)
         self.backend: Final = BridgeBackend(self.routes, config.authorization)
-        self._addresses = config.listen
-        self._http = HttpServer(self.backend, clock, websocket=WebSocketDoor(self.backend).handle, admit=self._admit)
+        # It asks nobody for a key, and may show one of its own.
+        origins = Origins(keys=False, addresses=config.listen)
+        websocket = WebSocketDoor(self.backend)
+        self._http = HttpServer(self.backend, clock, websocket=websocket.handle, admit=self._admit, origins=origins)
 
     async def listen(self, address: Address) -> Address:
         """Listens at an address, and returns it with the port that was bound. Cancelling it leaves `stop` to call.
@@ -81,7 +83,6 @@ class Bridge:
         await self.routes.aclose()
 
     async def _admit(self, request: web.Request) -> None:
-        check_origin(request.headers, self._addresses)
         if is_upgrade(request):
             # Before the upgrade, so that a bad key or a server that is gone is an HTTP status.
             await self.routes.open(self.backend.shown_for(authorization_of(request)))

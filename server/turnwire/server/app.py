@@ -22,6 +22,7 @@ from turnwire.server.doors.binding import CannotBind, prepare
 from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.server import GrpcServer
 from turnwire.server.doors.http.options import HttpOptions
+from turnwire.server.doors.http.origin import Origins
 from turnwire.server.doors.http.server import HttpServer
 from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.doors.websocket.options import WebSocketOptions
@@ -36,12 +37,15 @@ from turnwire.server.routing.pool import Routing
 from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.local import LocalBackend
 from turnwire.server.runtime.services import Services
-from turnwire.server.runtime.sessions import SessionRoom
+from turnwire.server.runtime.sessions import SessionRoom, forget_in_time
 from turnwire.server.sealing import SealFileError, Seals
+from turnwire.server.session.budget import Budget
+from turnwire.server.session.conversations import Conversations
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.endpoint import MetricsEndpoint
 from turnwire.server.telemetry.engine_metrics import EngineMetrics, PricedMetrics
+from turnwire.server.telemetry.kept_metrics import KeptMetrics
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire.server.telemetry.routing_metrics import RoutingMetrics
 from turnwire.server.tools.config import ToolsConfig
@@ -94,7 +98,9 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
         find_items=store.find_items,
         notices=CarriedMetrics(metrics.registry),
     )
-    return Services(
+    budget = Budget(config.max_kept_bytes)
+    conversations = Conversations(os.urandom(32), config.known, budget) if config.known.max_conversations else None
+    services = Services(
         engines=registry,
         policy=policy,
         store=store,
@@ -106,7 +112,11 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
         observer=metrics,
         server=f"turnwire/{version('turnwire')}",
         batch_window=config.batch_window,
+        budget=budget,
+        conversations=conversations,
     )
+    KeptMetrics(metrics.registry, budget, conversations, services.visits)
+    return services
 
 
 def _options(config: ServerConfig) -> GrpcOptions:
@@ -155,13 +165,21 @@ def _ssl_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
 def _http_server(config: ServerConfig, room: SessionRoom, backend: LocalBackend) -> HttpServer:
     limits = config.limits
     websocket = WebSocketDoor(
-        backend, WebSocketOptions(max_message_bytes=limits.max_request_bytes, stall_timeout=limits.stall_timeout)
+        backend,
+        WebSocketOptions(
+            max_message_bytes=limits.max_request_bytes,
+            stall_timeout=limits.stall_timeout,
+            ping_interval=config.websocket_ping_interval,
+            pong_timeout=config.websocket_pong_timeout,
+            compression=config.websocket_compression,
+        ),
     )
     return HttpServer(
         backend,
         room.services.clock,
         HttpOptions(max_body_bytes=limits.max_request_bytes, stall_timeout=limits.stall_timeout),
         websocket.handle if config.websocket else None,
+        origins=Origins(config.http_origins, keys=config.api_key_file is not None, addresses=config.http),
     )
 
 
@@ -242,6 +260,7 @@ async def _serve(
     http_server = _http_server(config, room, LocalBackend(room, keys, metrics.auth_failed))
     credentials = _credentials(config.tls)
     bound = [_listen(grpc_server, address, credentials) for address in config.grpc]
+    forgetting = asyncio.create_task(forget_in_time(services))
     stopping = asyncio.Event()
     endpoint = MetricsEndpoint(metrics.registry, healthy=lambda: not stopping.is_set())
 
@@ -267,6 +286,7 @@ async def _serve(
         _log.info("draining: running responses get %g s; a second signal stops at once", config.drain_grace)
         await _drain(stop, config.drain_grace)
     finally:
+        forgetting.cancel()
         await stop(0)
         await endpoint.stop()
 

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from turnwire.server.address import Address
 from turnwire.server.models.specs import EngineSpec, Registry
+from turnwire.server.session.conversations import ConversationLimits
 from turnwire.server.session.limits import MIB, SessionLimits
 from turnwire.server.tools.config import ToolsConfig
 
@@ -82,6 +83,14 @@ class ServerConfig:
     """Where the HTTP door listens, which takes WebSockets too."""
     websocket: bool = True
     """Whether the HTTP door takes WebSockets; else it answers upgrades by 426."""
+    websocket_compression: bool = True
+    """Whether WebSocket clients that offer permessage-deflate get it."""
+    websocket_ping_interval: float = 20.0
+    """Seconds of silence after which the server pings a WebSocket client."""
+    websocket_pong_timeout: float = 40.0
+    """Seconds for the answer, after which the client counts as gone."""
+    http_origins: frozenset[str] = frozenset()
+    """Origins of web pages that are let in; `*` for all. Without keys no others are."""
     metrics: Address | None = field(default_factory=lambda: Address("127.0.0.1", 9464))
     """Where /metrics and /healthz are answered; None for nowhere."""
     engine: EngineSpec = field(default_factory=EngineSpec)
@@ -104,6 +113,10 @@ class ServerConfig:
     """Certificates of the gRPC and HTTP doors; None speaks plaintext. Unix sockets are always plaintext."""
     limits: SessionLimits = field(default_factory=SessionLimits)
     """What one session may use."""
+    max_kept_bytes: int = 2048 * MIB
+    """Bytes that all sessions together may keep for continuation, shared history counted once."""
+    known: ConversationLimits = field(default_factory=ConversationLimits)
+    """What is remembered of conversations whose clients send them again instead of continuing from an id."""
     keepalive: KeepaliveConfig = KeepaliveConfig()
     """HTTP/2 pings."""
     batch_window: float = 0.0

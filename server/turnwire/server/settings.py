@@ -22,8 +22,10 @@ from turnwire.server.config import (
     ServerConfig,
     TlsConfig,
 )
+from turnwire.server.doors.http.origin import ANY, read_origin
 from turnwire.server.models.keys import Reader, read_engine, read_kind
 from turnwire.server.models.specs import EngineSpec, Registry
+from turnwire.server.session.conversations import ConversationLimits
 from turnwire.server.session.limits import MAX_BATCH_WINDOW, MIB, SessionLimits
 from turnwire.server.sources import Setting, Sources
 from turnwire.server.tools.config import ToolsConfig
@@ -43,7 +45,24 @@ _SETTINGS: Final = (
         "ADDRESS",
         repeatable=True,
     ),
+    Setting(
+        "http_origins",
+        "Let in web pages of this origin, or * for all. Repeatable.",
+        "",
+        "--http-origins",
+        "ORIGIN",
+        repeatable=True,
+    ),
     Setting("websocket", "Take WebSockets on the HTTP door; else answer 426.", "true", "--websocket", "BOOL"),
+    Setting(
+        "websocket_compression",
+        "Compress for WebSocket clients that offer it.",
+        "true",
+        "--websocket-compression",
+        "BOOL",
+    ),
+    Setting("websocket_ping_interval", "Silence after which the server pings a WebSocket client.", "20s"),
+    Setting("websocket_pong_timeout", "Time for the answer.", "40s"),
     Setting("metrics", "Answer /metrics and /healthz here.", "127.0.0.1:9464", "--metrics", "ADDRESS"),
     Setting(
         "engine.kind",
@@ -108,6 +127,10 @@ _SETTINGS: Final = (
     Setting("limits.grace", "Time for running responses at shut-down.", "30s", "--drain-grace", "DURATION"),
     Setting("max_sessions", "Sessions at the same time.", "20000", "--max-sessions", "N"),
     Setting("max_sessions_per_key", "Sessions of one principal.", "10000", "--max-sessions-per-key", "N"),
+    Setting("max_kept_bytes", "Bytes of conversations of all sessions.", "2GiB", "--max-kept-bytes", "SIZE"),
+    Setting("known.max_age", "How long a resent conversation is known.", "15m", "--known-age", "DURATION"),
+    Setting("known.max_bytes", "Bytes of conversations known so.", "256MiB", "--known-bytes", "SIZE"),
+    Setting("known.max_conversations", "Points of conversations known so; 0 for none.", "16384", "--known", "N"),
     Setting("max_message_bytes", "Largest message on the wire.", "32MiB"),
     Setting("keepalive.time", "Silence after which the server pings a client.", "30s"),
     Setting("keepalive.timeout", "Time for the answer.", "10s"),
@@ -157,7 +180,11 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
     return ServerConfig(
         grpc=get_in("grpc", values.addresses, base.grpc),
         http=get_in("http", values.addresses, base.http),
+        http_origins=get("http_origins", values.read_set(read_origin), base.http_origins),
         websocket=get("websocket", values.read_bool, base.websocket),
+        websocket_compression=get("websocket_compression", values.read_bool, base.websocket_compression),
+        websocket_ping_interval=get("websocket_ping_interval", values.duration(0.1), base.websocket_ping_interval),
+        websocket_pong_timeout=get("websocket_pong_timeout", values.duration(0.1), base.websocket_pong_timeout),
         metrics=get_in("metrics", values.address, base.metrics),
         engine=_engine(sources, environ),
         models=models,
@@ -179,6 +206,14 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         batch_window=get("batch_window", values.duration(0, MAX_BATCH_WINDOW), base.batch_window),
         max_sessions=get("max_sessions", values.integer(1, _MAX_COUNT), base.max_sessions),
         max_sessions_per_key=get("max_sessions_per_key", values.integer(1, _MAX_COUNT), base.max_sessions_per_key),
+        max_kept_bytes=get("max_kept_bytes", values.size(1, 2**63 - 1), base.max_kept_bytes),
+        known=ConversationLimits(
+            max_conversations=get(
+                "known.max_conversations", values.integer(0, _MAX_COUNT), base.known.max_conversations
+            ),
+            max_bytes=get("known.max_bytes", values.size(1, 2**63 - 1), base.known.max_bytes),
+            max_age=get("known.max_age", values.duration(0.001), base.known.max_age),
+        ),
         # gRPC counts message sizes in 32 bits with a sign.
         max_message_bytes=get("max_message_bytes", values.size(MIB, _MAX_COUNT), base.max_message_bytes),
         log=LogConfig(
@@ -319,6 +354,10 @@ def _check(config: ServerConfig, sources: Sources) -> None:
     if config.max_message_bytes < config.limits.max_request_bytes:
         both = f"{config.max_message_bytes} is less than limits.max_request_bytes, {config.limits.max_request_bytes}"
         sources.problems.append(f"{sources.place('max_message_bytes')}: {both}")
+    if ANY in config.http_origins and not sources.given("api_key_file"):
+        sources.problems.append(
+            f"{sources.place('http_origins')}: {ANY} would let in any page: give --api-key-file too"
+        )
     # A key file that was named but cannot be read is reported as such; it is not the same as having none.
     if sources.given("api_key_file") or config.allow_public:
         return

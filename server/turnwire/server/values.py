@@ -157,6 +157,15 @@ def read_names(known: Collection[str]) -> Callable[[object], frozenset[str]]:
     return read
 
 
+def read_set(read: Callable[[str], str]) -> Callable[[object], frozenset[str]]:
+    """Makes a reader of several words, each of which `read` reads."""
+
+    def read_all(value: object) -> frozenset[str]:
+        return frozenset(read(word) for word in read_words(value))
+
+    return read_all
+
+
 def read_text(value: object) -> str:
     """Reads a string that is not empty."""
     if isinstance(value, str) and value.strip():

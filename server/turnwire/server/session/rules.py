@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from turnwire.server.session.budget import Budget
-from turnwire.server.session.limits import WEBSOCKET_IN_FLIGHT, WEBSOCKET_LANES, WEBSOCKET_MAX_AGE, SessionLimits
+from turnwire.server.session.limits import WEBSOCKET_IN_FLIGHT, WEBSOCKET_LANES, SessionLimits
 from turnwire.server.session.retention import LatestPerLane, Retention, Tree
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
@@ -94,7 +94,7 @@ class WebSocketRules(Rules):
             max_held=min(configured.max_held, WEBSOCKET_IN_FLIGHT),
             # One for each lane, the one without a name included.
             max_responses=lanes + 1,
-            max_age=min(configured.max_age, WEBSOCKET_MAX_AGE),
+            max_age=min(configured.max_age, configured.websocket_max_age),
         )
 
     def retention(self, limits: SessionLimits, in_use: Callable[[str], bool], budget: Budget | None) -> Retention:

@@ -22,6 +22,7 @@ from turnwire.server.address import Address
 from turnwire.server.doors.http.bodies import read_body
 from turnwire.server.doors.http.event_stream import EventStream
 from turnwire.server.doors.http.options import HttpOptions
+from turnwire.server.doors.http.origin import Origins
 from turnwire.server.runtime.clock import Clock
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, make_error
@@ -51,14 +52,24 @@ class HttpServer:
         options: HttpOptions | None = None,
         websocket: Upgrade | None = None,
         admit: Admit | None = None,
+        origins: Origins | None = None,
     ) -> None:
-        """Takes what serves responses, the clock of time-outs, the settings, who serves WebSockets: None for nobody,
-        which upgrades are answered by 426; and who decides beforehand which requests are let in: None lets in all."""
+        """Takes what stands behind the door.
+
+        Args:
+            backend: Serves responses.
+            clock: Of time-outs.
+            options: The settings.
+            websocket: Serves WebSockets; None for nobody, which upgrades are answered by 426.
+            admit: Decides beforehand which requests are let in; None lets in all.
+            origins: Decides, before that, which web pages are; None lets in all, as where keys are asked for.
+        """
         self._options = options or HttpOptions()
         self._api = HttpApi(backend, self._options.max_body_bytes)
         self._clock = clock
         self._websocket = websocket
         self._admit = admit
+        self._origins = origins or Origins(keys=True)
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -115,6 +126,10 @@ class HttpServer:
         try:
             if self._draining:
                 return self._refused(request, _shutting_down())
+            self._origins.check(request.headers)
+            answer = self._origins.preflight(request.method, request.headers)
+            if answer is not None:
+                return web.Response(status=204, headers={**_SERVER, **answer})
             if self._admit is not None:
                 await self._admit(request)
             if is_upgrade(request):
@@ -142,17 +157,20 @@ class HttpServer:
     def _refused(self, request: web.Request, error: Error) -> web.Response:
         """Refuses a request of which nothing was read; the connection ends, since its body may still come."""
         answer = self._api.refuse(_taken(request, b""), error)
-        response = web.Response(status=answer.status, headers={**_SERVER, **answer.headers}, body=answer.whole)
+        response = web.Response(status=answer.status, headers=self._headers(request, answer), body=answer.whole)
         response.force_close()
         return response
 
     async def _written(self, request: web.Request, answer: HttpResponse) -> web.StreamResponse:
-        headers = {**_SERVER, **answer.headers}
+        headers = self._headers(request, answer)
         if isinstance(answer.body, bytes):
             return web.Response(status=answer.status, headers=headers, body=answer.body)
         response = web.StreamResponse(status=answer.status, headers=headers)
         await EventStream(request, response, self._clock, self._options).serve(answer.body)
         return response
+
+    def _headers(self, request: web.Request, answer: HttpResponse) -> dict[str, str]:
+        return {**_SERVER, **answer.headers, **self._origins.answered(request.headers)}
 
 
 def is_upgrade(request: web.BaseRequest) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from turnwire.server.doors.websocket import wire
 from turnwire.server.doors.websocket.dialect import Answered
 from turnwire.server.session.lanes import valid_name
-from turnwire.server.session.limits import EVENT_RANGE, WEBSOCKET_MAX_AGE, seconds
+from turnwire.server.session.limits import EVENT_RANGE, SessionLimits, seconds
 from turnwire.server.session.rules import MAX_AGE, connection_limit, find_rules
 from turnwire.v1.client_event_pb2 import ConnectRequest, ResponseSteer
 from turnwire.v1.error_pb2 import Error
@@ -88,7 +88,7 @@ class OfficialSession:
         """By handle."""
         self._steers: dict[str, deque[ConnectRequest]] = {}
         """Steers without an answer, oldest first, by the response they name."""
-        self._max_age = WEBSOCKET_MAX_AGE
+        self._max_age = SessionLimits().websocket_max_age
 
     # From the client
 
