@@ -13,10 +13,15 @@ from prometheus_client.metrics_core import Metric
 
 from turnwire.server.config import ServerConfig
 from turnwire.server.keys import KeyRing
+from turnwire.server.session.budget import Budget
+from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.limits import SessionLimits
+from turnwire.server.session.visits import STAGES as VISITED
+from turnwire.server.session.visits import Visits
 from turnwire.server.settings import SETTINGS, limit_reader
 from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.engine_metrics import EngineMetrics
+from turnwire.server.telemetry.kept_metrics import KeptMetrics
 from turnwire.server.telemetry.metrics import STAGES, Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -75,6 +80,9 @@ def test_the_tables_of_metrics_are_complete() -> None:
     assert rows("| metric |") == told(Metrics().describe())
     assert rows("| carried metric |") == told(CarriedMetrics(CollectorRegistry()).collect())
     assert rows("| engine metric |") == told(EngineMetrics().collect())
+    kept = KeptMetrics(CollectorRegistry(), Budget(), Conversations(bytes(32)), Visits())
+    assert rows("| kept metric |") == told(kept.collect())
+    assert f"The `stage` here is `{'`, `'.join(VISITED[:-1])}` or `{VISITED[-1]}`" in PAGE.replace("\n", " ")
     assert [row[0] for row in rows("| stage |")] == [code(stage) for stage in STAGES]
 
 

@@ -56,6 +56,7 @@ class SessionRunner:
                 seal=partial(services.seals.seal, Purpose.REASONING),
                 visits=Visits(services.visits),
                 conversations=services.conversations,
+                budget=services.budget,
             ),
             now,
         )

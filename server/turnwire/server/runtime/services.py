@@ -10,6 +10,7 @@ from typing import Protocol
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.runtime.clock import Clock
 from turnwire.server.sealing import Seals
+from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.effects import PassEnded, Prepare, Prepared, ResponseEnded
 from turnwire.server.session.limits import SessionLimits
@@ -147,6 +148,8 @@ class Services:
     """What the stages of all sessions' turns looked at so far."""
     conversations: Conversations | None = field(default_factory=lambda: Conversations(os.urandom(32)))
     """What requests are matched against that send their history once more; None matches nothing."""
+    budget: Budget = field(default_factory=Budget)
+    """What all sessions may keep together; by default each session's own limit is all there is."""
     started: float = field(init=False)
     """When the server began to serve, in seconds since 1970-01-01 UTC."""
 

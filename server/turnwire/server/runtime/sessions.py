@@ -16,6 +16,17 @@ from turnwire.server.runtime.services import Services
 from turnwire.v1.errors import RequestError, make_error
 
 
+async def forget_in_time(services: Services) -> None:
+    """Forgets conversations that were known for too long, also while nobody asks for anything. Ends by being cancelled.
+
+    They are forgotten at most a quarter of their age, and at most a minute, too late.
+    """
+    conversations = services.conversations
+    while conversations is not None:
+        await asyncio.sleep(min(60.0, conversations.limits.max_age / 4))
+        conversations.expire(services.clock.now())
+
+
 class SessionRoom:
     """Gives sessions while there is room for them."""
 

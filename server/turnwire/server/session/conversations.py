@@ -143,12 +143,6 @@ class Conversations:
                 return
             self.shed()
 
-    def next_expiry(self) -> float | None:
-        """Returns when `expire` has something to do; None while nothing is remembered."""
-        for _, used in self._known.values():
-            return used + self.limits.max_age
-        return None
-
     def shed(self) -> bool:
         """Forgets what was unused for the longest time; returns whether there was anything."""
         if not self._known:
