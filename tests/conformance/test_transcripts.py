@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from .harness.core_driver import CoreDriver
 from .harness.grpc_driver import GrpcDriver
+from .harness.http_driver import HttpDriver
 from .harness.official_driver import BridgeDriver, OfficialDriver
 from .harness.player import Player
-from .harness.skips import BRIDGE, SUBPROTOCOL, WEBSOCKET, reason_against
+from .harness.skips import BRIDGE, HTTP, SUBPROTOCOL, WEBSOCKET, reason_against, skipped
 from .harness.socket_driver import SocketDriver
 from .harness.transcript import Transcript, load
 
 TRANSCRIPTS = list(load(Path(__file__).parent))
+SKIPPED = Path(__file__).parent / "skipped.json"
+LEAST = {SUBPROTOCOL: len(TRANSCRIPTS) - 1, WEBSOCKET: 85, BRIDGE: 85, HTTP: 21}
+"""So many transcripts run through a door at least."""
 
 
 @pytest.mark.parametrize("transcript", [pytest.param(t, id=f"core-{t.id}") for t in TRANSCRIPTS])
@@ -50,6 +55,21 @@ async def test_transcript_through_websocket(transcript: Transcript) -> None:
 async def test_transcript_through_a_bridge(transcript: Transcript) -> None:
     async with BridgeDriver(transcript).running() as driver:
         await Player(transcript, driver).play()
+
+
+@_through(HTTP)
+async def test_transcript_through_http(transcript: Transcript) -> None:
+    async with HttpDriver(transcript).running() as driver:
+        await Player(transcript, driver).play()
+
+
+def test_nothing_is_skipped_without_a_reason_that_is_listed() -> None:
+    """To list what is skipped anew: `python -m tests.conformance.harness.skips`."""
+    found = skipped(TRANSCRIPTS)
+    assert found == json.loads(SKIPPED.read_text())
+    for door, reasons in found.items():
+        run = len(TRANSCRIPTS) - sum(map(len, reasons.values()))
+        assert run >= LEAST[door], f"{door} runs {run} transcripts only"
 
 
 def test_names_of_transcripts_are_unique() -> None:

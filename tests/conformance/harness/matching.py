@@ -27,9 +27,9 @@ class Names(dict[str, Any]):
             if whole is not None:
                 return self[whole[1]]
             return _WHOLE.sub(lambda found: str(self[found[1]]), value)
-        if _is_list(value):
+        if is_list(value):
             return [self.fill(item) for item in value]
-        if _is_object(value):
+        if is_object(value):
             if set(value) == {"repeat"}:
                 text, times = value["repeat"]
                 return text * times
@@ -48,9 +48,9 @@ class Names(dict[str, Any]):
             if whole is not None and whole[1] not in self:
                 self[whole[1]] = actual
                 return ""
-        if _is_object(expected) and "repeat" not in expected:
+        if is_object(expected) and "repeat" not in expected:
             return self._object(expected, actual, path)
-        if _is_list(expected):
+        if is_list(expected):
             return self._list(expected, actual, path)
         wanted = self.fill(expected)
         if wanted == actual or _same(wanted, actual):
@@ -58,7 +58,7 @@ class Names(dict[str, Any]):
         return f"{path or 'value'} is {_short(actual)}, not {_short(wanted)}"
 
     def _object(self, expected: dict[str, Any], actual: Any, path: str) -> str:
-        if not _is_object(actual):
+        if not is_object(actual):
             return f"{path} is {_short(actual)}, not an object"
         for key, value in expected.items():
             here = f"{path}.{key}" if path else key
@@ -72,7 +72,7 @@ class Names(dict[str, Any]):
         return ""
 
     def _list(self, expected: list[Any], actual: Any, path: str) -> str:
-        if not _is_list(actual):
+        if not is_list(actual):
             return f"{path} is {_short(actual)}, not a list"
         wanted = expected[:-1] if expected and expected[-1] == ANY else expected
         if len(actual) < len(wanted) or (wanted is expected and len(actual) > len(wanted)):
@@ -96,9 +96,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else f"{text[:300]}… ({len(text)} characters)"
 
 
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    """Tells whether a value is a list of whatever."""
     return isinstance(value, list)
 
 
-def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Tells whether a value is an object."""
     return isinstance(value, dict)

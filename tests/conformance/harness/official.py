@@ -25,6 +25,7 @@ from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 from turnwire.v1.session_pb2 import RequestRejected
 
 from .inbox import Inbox
+from .matching import is_object
 
 _SILENT: Final = frozenset({"opened", "queued", "progress", "pong", "go_away"})
 """Events that JSON has no word for."""
@@ -75,16 +76,16 @@ def expected(wanted: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _reduced(kind: str, value: Any) -> Any:
-    if not isinstance(value, dict):
+    if not is_object(value):
         return value
     fields: dict[str, Any] = {key: each for key, each in value.items() if key not in _UNSAID.get(kind, ())}
     if kind == "done" and fields.get("reason") != "TOOL_CALLS":
         fields = {key: each for key, each in fields.items() if key in _AT_THE_END}
-        if isinstance(fields.get("error"), dict):
+        if is_object(fields.get("error")):
             fields["error"] = {key: each for key, each in fields["error"].items() if key in _OF_A_FAILURE}
         if fields.get("reason") in ("CANCELLED", "DONE_REASON_CANCELLED"):
             fields.pop("incomplete_details", None)
-    if kind == "rejected" and isinstance(fields.get("error"), dict):
+    if kind == "rejected" and is_object(fields.get("error")):
         error: dict[str, Any] = _reduced("error", fields["error"])
         renamed = {"code": _CODES.get(error.get("code", "")), "param": _PARAMETERS.get(error.get("param") or "")}
         fields["error"] = {**error, **{key: name for key, name in renamed.items() if name}}
@@ -98,7 +99,6 @@ class Translation:
         """Takes where they go, and whether the transcript wants those that only full verbosity has."""
         self._inbox = inbox
         self._full = full
-        self._handles = 0
         self._at_work: dict[str, int] = {}
         """Handles by lane."""
 
@@ -112,8 +112,7 @@ class Translation:
         if kind in _FULL_ONLY and not self._full:
             return
         if kind == "created":
-            self._handles += 1
-            self._at_work[lane] = self._handles
+            self._at_work[lane] = len(self._inbox.streams) + 1
             event.created.lane = lane
         if kind == "rejected":
             event.rejected.lane = lane
@@ -129,9 +128,7 @@ class Translation:
 def _error(said: dict[str, Any]) -> ServerEvent:
     """Reads an `error` event: a refusal, or the end of a response that has no other."""
     fields = said["error"]
-    error = Error(
-        type=fields["type"], code=fields["code"] or "", message=fields["message"], param=fields.get("param")
-    )
+    error = Error(type=fields["type"], code=fields["code"] or "", message=fields["message"], param=fields.get("param"))
     lane = said.get("stream_id")
     if "sequence_number" in said:
         done = ResponseDone(reason=DoneReason.DONE_REASON_FAILED, error=error)
@@ -147,6 +144,6 @@ def _done(reason: DoneReason.ValueType, response: Response) -> ResponseDone:
     if response.HasField("error"):
         done.error.CopyFrom(Error(code=response.error.code, message=response.error.message))
     for name in ("usage", "incomplete_details"):
-        if response.HasField(name):  # type: ignore[arg-type]
+        if response.HasField(name):
             getattr(done, name).CopyFrom(getattr(response, name))
     return done

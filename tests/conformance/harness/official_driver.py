@@ -116,9 +116,12 @@ class _Watched(BridgeBackend):
         caller = super().caller(authorization)
         connect = caller.connect
 
+        def noted(size: int, events: int) -> None:
+            self._note(events)
+
         def watched(opening: SessionOpen | None, door: str) -> BridgeLink:
             link = connect(opening, door)
-            setattr(link, "sent", lambda size, events: self._note(events))  # noqa: B010
+            setattr(link, "sent", noted)  # noqa: B010
             return link
 
         setattr(caller, "connect", watched)  # noqa: B010

@@ -1,11 +1,13 @@
 """Which transcripts cannot be said through which door, and why: nothing is skipped without a reason from here.
 
-Above it: the tests, which hold the outcome against `skipped.yml`. Below it: transcripts.
+Above it: the tests, which hold the outcome against `skipped.json`. Below it: transcripts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict, ParseError
@@ -14,12 +16,15 @@ from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.json import from_json, to_json
 from turnwire.v1.session_pb2 import SessionOpen, SessionRules
 
-from .transcript import Step, Transcript
+from .matching import is_list, is_object
+from .transcript import Step, Transcript, load
 
 SUBPROTOCOL: Final = "turnwire.v1"
 WEBSOCKET: Final = "websocket"
 BRIDGE: Final = "bridge"
 HTTP: Final = "http"
+DOORS: Final = (SUBPROTOCOL, WEBSOCKET, BRIDGE, HTTP)
+"""Those that cannot say everything."""
 
 _HALF: Final = "a socket has no half to close"
 _OPENING: Final = "the door opens sessions itself, without credit and at full verbosity"
@@ -31,6 +36,8 @@ _LESS: Final = "JSON comes at full verbosity"
 _TREE: Final = "sockets remember the latest response of each lane only"
 _ONE_SHOT: Final = "HTTP has creates only, each a session of its own"
 
+_WARM_UP: Final = "HTTP has no warm-up"
+
 _UNSPEAKABLE: Final = frozenset({"ping", "credit", "ack", "close"})
 _CODES: Final = "the public API refuses by another code when a connection is too old"
 _BY_NAME: Final[dict[str, str]] = {
@@ -41,8 +48,20 @@ _BY_NAME: Final[dict[str, str]] = {
     "session:a_session_that_is_too_old_is_asked_to_go": _CODES,
 }
 """What play shows and a look at the steps does not."""
+_BY_NAME_OVER_HTTP: Final[dict[str, str]] = {"lanes:waiting_requests_are_limited": _ONE_SHOT}
 _HTTP_STEPS: Final = frozenset(
-    {"engine", "expect", "nothing", "passes", "pass_started", "send", "stored", "tool", "tool_cancelled", "tool_started"}
+    {
+        "engine",
+        "expect",
+        "nothing",
+        "passes",
+        "pass_started",
+        "send",
+        "stored",
+        "tool",
+        "tool_cancelled",
+        "tool_started",
+    }
 )
 
 
@@ -67,7 +86,33 @@ def reason_against(transcript: Transcript, door: str) -> str:
     verbosities = {create.get("verbosity") for create in _creates(transcript)}
     if verbosities - {None, "VERBOSITY_FULL"} or len(verbosities) > 1:
         return _LESS
-    return _against_repeats(transcript) or _BY_NAME.get(transcript.id, "")
+    reason = _against_repeats(transcript)
+    if not reason and door == HTTP:
+        return _against_http(transcript) or _BY_NAME_OVER_HTTP.get(transcript.id, "")
+    return reason or _BY_NAME.get(transcript.id, "")
+
+
+def _against_http(transcript: Transcript) -> str:
+    for step in transcript.steps:
+        if step.kind not in _HTTP_STEPS:
+            return _ONE_SHOT
+        if step.kind == "send":
+            create = step.value.get("create")
+            if create is None or "lane" in step.value or create.get("hold"):
+                return _ONE_SHOT
+            if "generate" in create or "prompt_cache_options" in create:
+                return _WARM_UP
+    return ""
+
+
+def skipped(transcripts: Iterable[Transcript]) -> dict[str, dict[str, list[str]]]:
+    """Lists what is skipped: ids of transcripts, by reason, by door."""
+    found: dict[str, dict[str, list[str]]] = {door: {} for door in DOORS}
+    for transcript in transcripts:
+        for door in DOORS:
+            if reason := reason_against(transcript, door):
+                found[door].setdefault(reason, []).append(transcript.id)
+    return found
 
 
 def _creates(transcript: Transcript) -> Iterator[dict[str, Any]]:
@@ -81,9 +126,9 @@ def _against(step: Step) -> str:
         return _HALF
     if step.kind == "expect":
         for wanted in step.value:
-            if wanted == "progress" or (isinstance(wanted, dict) and "progress" in wanted):
+            if wanted == "progress" or (is_object(wanted) and "progress" in wanted):
                 return _HEARTBEAT
-            if isinstance(wanted, dict) and wanted.get("response") == 0:
+            if is_object(wanted) and wanted.get("response") == 0:
                 return _REQUEST_IDS
     if step.kind == "send":
         return _against_request(step.value)
@@ -111,11 +156,11 @@ def _against_request(said: dict[str, Any]) -> str:
 
 
 def _without_names(value: Any) -> Any:
-    if isinstance(value, dict):
+    if is_object(value):
         if set(value) == {"repeat"}:
             return value["repeat"][0]
         return {key: _without_names(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if is_list(value):
         return [_without_names(each) for each in value]
     return value
 
@@ -130,3 +175,8 @@ def _against_repeats(transcript: Transcript) -> str:
             return _REQUEST_IDS
         used.add(request_id)
     return ""
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parents[1]
+    (folder / "skipped.json").write_text(json.dumps(skipped(load(folder)), indent=2) + "\n")
