@@ -10,6 +10,7 @@ import pytest
 from turnwire.server.engine.profile import PLAIN, Capabilities, Price
 from turnwire.server.models.registry_file import RegistryError, load_registry
 from turnwire.server.models.specs import EngineSpec, ModelSpec, UpstreamSpec
+from turnwire.server.routing.health import RoutingPolicy
 
 Mistakes = Callable[..., list[str]]
 
@@ -195,3 +196,69 @@ def test_what_cannot_be_is_refused_in_one_sentence(mistakes: Mistakes, text: str
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match=r"none\.toml: cannot be read: No such file"):
         load_registry(tmp_path / "none.toml", {})
+
+
+def test_several_upstreams_have_weights_and_ways_of_their_own() -> None:
+    [engine] = load_registry(
+        """
+        [engines.e]
+        kind = "vllm"
+        renderer = "harmony"
+        upstream = [
+            "http://a/v1",
+            { address = "http://b/v1", weight = 2 },
+            { address = "http://c/v1", weight = 0.5, routing_headers = "x-one" },
+            { address = "http://d/v1", routing_headers = [] },
+        ]
+        routing_headers = ["x-all", "x-more"]
+        max_tries = 2
+        max_failures = 5
+        ejection_time = "2s"
+        max_ejection_time = "3m"
+        check_interval = "10s"
+        """,
+        {},
+    ).engines
+
+    assert engine.upstream == (
+        UpstreamSpec("http://a/v1", 1.0, ("x-all", "x-more")),
+        UpstreamSpec("http://b/v1", 2.0, ("x-all", "x-more")),
+        UpstreamSpec("http://c/v1", 0.5, ("x-one",)),
+        UpstreamSpec("http://d/v1", 1.0, ()),
+    )
+    assert engine.routing == RoutingPolicy(2, 5, 2.0, 180.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "message"),
+    [
+        ("[]", "expected at least one"),
+        ("[1]", "expected an address or a table with one, found 1"),
+        ('["http://a", "http://a"]', "http://a is named twice"),
+        ("{ weight = 1 }", "address: missing"),
+        ('["http://a", { addres = "http://b" }]', "number 2: unknown key 'addres'; did you mean \"address\"?"),
+        ('[{ address = "http://b", weight = -1 }]', "number 1: weight: expected a number of at least 0, found -1"),
+        ('[{ address = "http://b", weight = 1e9 }]', "number 1: weight: expected at most 1e+06, found 1e+09"),
+        ('[{ address = "http://b", weight = 0 }]', "expected at least one with a weight of more than 0"),
+        (
+            '[{ address = "http://b", routing_headers = "Authorization" }]',
+            "number 1: routing_headers: expected names of headers such as x-session-id, found 'Authorization'",
+        ),
+        ('["x:1"]', "the engine openai expects an address such as http://127.0.0.1:8000/v1, found 'x:1'"),
+    ],
+)
+def test_a_mistake_within_an_upstream_says_which_one(mistakes: Mistakes, upstream: str, message: str) -> None:
+    text = f'[engines.e]\nkind = "openai"\nupstream = {upstream}\n'
+    found = mistakes(text)
+    assert f"m.toml:3: key 'engines.e.upstream': {message}" in found
+
+
+def test_times_out_have_an_order_and_other_engines_none(mistakes: Mistakes) -> None:
+    text = f'{ENGINE}ejection_time = "2m"\n[engines.s]\nkind = "scripted"\nmax_tries = 2\nupstream = "http://h"\n'
+    assert mistakes(text) == [
+        "m.toml:4: key 'engines.e.ejection_time': expected ejection_time, 120 s, to be at most max_ejection_time, 60 s",
+        "m.toml:7: key 'engines.s.max_tries': is not for the engine scripted, but for openai, vllm, vllm-grpc, "
+        "sglang-grpc",
+        "m.toml:8: key 'engines.s.upstream': is not for the engine scripted, but for openai, vllm, vllm-grpc, "
+        "sglang-grpc",
+    ]
