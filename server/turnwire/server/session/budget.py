@@ -18,8 +18,17 @@ PATIENCE: Final = 64
 """Sessions without anything idle that one look for room passes by: bounds what a turn can cost beside thousands."""
 
 
+FAR: Final = 64
+"""Segments that are looked at for one that is held already. A turn adds two or three; a conversation that comes from
+elsewhere (the store, another session) is not gone through, since its size is known, and counts as a whole."""
+
+
 class SharedBytes:
-    """Counts bytes of transcripts that share segments, and of settings that states share."""
+    """Counts bytes of transcripts that share segments, and of settings that states share.
+
+    Exact, but for conversations that came from elsewhere and were forked there more than `FAR` segments ago: what such
+    forks share counts with each of them.
+    """
 
     __slots__ = ("_budget", "_holders", "total")
 
@@ -27,14 +36,17 @@ class SharedBytes:
         """Starts at zero; what is held here counts in the budget too."""
         self.total = 0
         self._budget = budget
-        self._holders: dict[int, tuple[int, int]] = {}
-        """By identity: how many hold it, and the bytes it was counted with."""
+        self._holders: dict[int, tuple[int, int, bool]] = {}
+        """By identity: how many hold it, the bytes it was counted with, and whether these are of all before it too."""
 
     def hold(self, transcript: Transcript, settings: bytes = b"") -> None:
         """Counts one more holder; costs the segments that nobody held before, and one more."""
         if settings:
             self._hold_one(id(settings), len(settings))
-        for segment in transcript.segments():
+        for steps, segment in enumerate(transcript.segments(), start=1):
+            if steps > FAR and id(segment) not in self._holders:
+                self._hold_one(id(segment), segment.bytes, whole=True)
+                break
             # The one before the new ones is measured once more: what a renderer keeps of it came after it was held.
             if self._hold_one(id(segment), segment.own_bytes):
                 break
@@ -51,22 +63,24 @@ class SharedBytes:
         if self._budget is not None:
             self._budget.shared.release(transcript, settings)
 
-    def _hold_one(self, name: int, size: int) -> bool:
+    def _hold_one(self, name: int, size: int, *, whole: bool = False) -> bool:
         """Returns whether it was held before."""
-        holders, counted = self._holders.get(name, (0, 0))
-        self._holders[name] = (holders + 1, size)
+        holders, counted, known_whole = self._holders.get(name, (0, 0, whole))
+        if known_whole and not whole:
+            size = counted
+        self._holders[name] = (holders + 1, size, known_whole)
         self.total += size - counted
         return holders > 0
 
     def _release_one(self, name: int) -> bool:
-        """Returns whether it is still held."""
-        holders, counted = self._holders[name]
+        """Returns whether that is all: it is still held, or was counted with all before it."""
+        holders, counted, whole = self._holders[name]
         if holders > 1:
-            self._holders[name] = (holders - 1, counted)
+            self._holders[name] = (holders - 1, counted, whole)
             return True
         del self._holders[name]
         self.total -= counted
-        return False
+        return whole
 
 
 class Member:
