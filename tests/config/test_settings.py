@@ -213,6 +213,12 @@ def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
         ({"tools_file": "/nowhere/t"}, "--tools-file: cannot read /nowhere/t: No such file or directory"),
         ({"disable": ("cache",)}, '--disable: unknown name "cache"; did you mean "route-cache"?'),
         ({"grpc": ("off",), "http": ("off",)}, "--grpc: nothing to listen on: --http is off too"),
+        ({"http_origins": ("*",)}, "--http-origins: * would let in any page: give --api-key-file too"),
+        (
+            {"http_origins": ("app.example",)},
+            "--http-origins: expected an origin such as https://app.example or http://localhost:3000, found"
+            " 'app.example'",
+        ),
         ({"grpc": ("off", "localhost:1")}, "--grpc: off cannot stand beside addresses"),
         ({"grpc": ("localhost:1", "localhost:1")}, "--grpc: localhost:1 is named twice"),
         ({"api_key_file": "/nowhere/k"}, "--api-key-file: cannot read /nowhere/k: No such file or directory"),

@@ -169,7 +169,7 @@ async def _serving(
     keys: KeyRing | None,
     options: HttpOptions | None,
     address: str,
-    websocket: Callable[[web.Request], Awaitable[web.StreamResponse]] | None,
+    websocket: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None,
     kept: bool,
     origins: Origins | None,
 ) -> AsyncGenerator[Door, None]:
@@ -210,7 +210,7 @@ async def open_door() -> AsyncIterator[Doors]:
             keys: str | None = None,
             options: HttpOptions | None = None,
             address: str = "127.0.0.1:0",
-            websocket: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None,
+            websocket: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None,
             kept: bool = True,
             origins: Origins | None = None,
         ) -> Door:

@@ -218,7 +218,7 @@ async def test_an_upgrade_is_told_to_use_http_where_there_are_no_websockets(door
 
 
 async def test_an_upgrade_goes_to_whoever_serves_websockets(open_door: Doors) -> None:
-    async def upgrade(request: web.Request) -> web.StreamResponse:
+    async def upgrade(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=json.dumps(request.path))
 
     door = await open_door(websocket=upgrade)
@@ -263,3 +263,27 @@ async def test_a_server_that_stops_at_once_cuts_streams_off(door: Door) -> None:
 
     await door.told(0, "abort")
     stream.response.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "HTTPS traffic"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nno header\r\n\r\n", "header"),
+        (b"GET / HTTP/1.1\r\n\r\n", "Host"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret" + b"x" * 9000 + b"\r\n\r\n", "8190 bytes"),
+    ],
+)
+async def test_what_is_no_http_is_answered_in_the_official_form(door: Door, sent: bytes, said: str) -> None:
+    reader, writer = await asyncio.open_connection(door.address.host, door.address.port)
+    writer.write(sent)
+    async with asyncio.timeout(BOUND):
+        answer = await reader.read()
+    writer.close()
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b" 400 " in head.splitlines()[0]
+    error = json.loads(body)["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_request_error")
+    assert said in error["message"]
+    assert b"s3cret" not in answer

@@ -93,6 +93,15 @@ async def test_an_idle_socket_of_an_hour_is_told_so_and_closed_in_order(door: Do
     assert is_limit(event)
 
 
+async def test_the_age_that_a_socket_may_reach_can_be_set(open_door: Doors) -> None:
+    door = await open_door(limits=SessionLimits(websocket_max_age=120.0))
+    peer = await door.connect()
+    await door.passes(120)
+    assert await peer.closed() == (1001, "max_age")
+    (event,) = peer.seen
+    assert "(2 minutes)" in event["error"]["message"]
+
+
 async def test_a_running_response_may_finish_before_the_socket_is_closed_for_its_age(door: Door, peer: Peer) -> None:
     running = await peer.create(stream_id="a")
     door.say(running, "It takes ")

@@ -82,7 +82,7 @@ class Bridge:
         await self._http.stop(0)
         await self.routes.aclose()
 
-    async def _admit(self, request: web.Request) -> None:
+    async def _admit(self, request: web.BaseRequest) -> None:
         if is_upgrade(request):
             # Before the upgrade, so that a bad key or a server that is gone is an HTTP status.
             await self.routes.open(self.backend.shown_for(authorization_of(request)))

@@ -21,17 +21,19 @@ from aiohttp import web
 from turnwire.server.address import Address
 from turnwire.server.doors.http.bodies import read_body
 from turnwire.server.doors.http.event_stream import EventStream
+from turnwire.server.doors.http.host import Host
 from turnwire.server.doors.http.options import HttpOptions
 from turnwire.server.doors.http.origin import Origins
 from turnwire.server.runtime.clock import Clock
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, make_error
 from turnwire.v1.official.backend import Backend
+from turnwire.v1.official.errors import internal_error
 from turnwire.v1.official.http import HttpApi, HttpRequest, HttpResponse
 
-Upgrade = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Upgrade = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Serves a WebSocket to its end."""
-Admit = Callable[[web.Request], Awaitable[None]]
+Admit = Callable[[web.BaseRequest], Awaitable[None]]
 """Raises RequestError for a request that is not let in; nothing but its head was read."""
 
 _PATH: Final = "/v1/responses"
@@ -75,17 +77,7 @@ class HttpServer:
         self._idle.set()
         self._draining = False
         self._sockets: list[Path] = []
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            # The loss of a connection ends what it asked for.
-            handler_cancellation=True,
-            # Decompressing is done within bounds, see `bodies`.
-            auto_decompress=False,
-            shutdown_timeout=_LAST_WORDS,
-        )
+        self._runner: web.ServerRunner | None = None
 
     async def listen(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
         """Listens at an address, and returns it with the port that was bound. Requests are served at once.
@@ -95,7 +87,9 @@ class HttpServer:
         Raises:
             OSError: The address cannot be bound.
         """
-        if self._runner.server is None:
+        if self._runner is None:
+            host = Host(self._handle, self._broken)
+            self._runner = web.ServerRunner(host, shutdown_timeout=_LAST_WORDS)
             await self._runner.setup()
         if address.path:
             await web.UnixSite(self._runner, address.path).start()
@@ -115,12 +109,13 @@ class HttpServer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace + _SHUTDOWN_SLACK):
                     await self._idle.wait()
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self._runner.cleanup()
         for path in self._sockets:
             path.unlink(missing_ok=True)
         self._sockets.clear()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._at_work += 1
         self._idle.clear()
         try:
@@ -142,7 +137,7 @@ class HttpServer:
             if not self._at_work:
                 self._idle.set()
 
-    async def _upgrade(self, request: web.Request) -> web.StreamResponse:
+    async def _upgrade(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._websocket is None:
             message = "WebSockets are switched off here: use HTTP on the same path."
             answer = self._refused(request, make_error("upgrade_required", message))
@@ -150,18 +145,26 @@ class HttpServer:
             return answer
         return await self._websocket(request)
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await read_body(request, self._options) if request.can_read_body else b""
         return await self._written(request, await self._api.handle(_taken(request, body)))
 
-    def _refused(self, request: web.Request, error: Error) -> web.Response:
+    def _refused(self, request: web.BaseRequest, error: Error) -> web.Response:
         """Refuses a request of which nothing was read; the connection ends, since its body may still come."""
         answer = self._api.refuse(_taken(request, b""), error)
         response = web.Response(status=answer.status, headers=self._headers(request, answer), body=answer.whole)
         response.force_close()
         return response
 
-    async def _written(self, request: web.Request, answer: HttpResponse) -> web.StreamResponse:
+    def _broken(self, request: web.BaseRequest, status: int, message: str) -> web.Response:
+        """Answers what is no HTTP, of which nothing but `message` is known, and failures of our own."""
+        if status >= 500:
+            return self._refused(request, internal_error())
+        # What follows quotes what was sent, which may be a key.
+        message = f"The request is no HTTP/1.1: {message.partition(':')[0].strip().rstrip('.')}."
+        return self._refused(request, make_error("invalid_request_error", message))
+
+    async def _written(self, request: web.BaseRequest, answer: HttpResponse) -> web.StreamResponse:
         headers = self._headers(request, answer)
         if isinstance(answer.body, bytes):
             return web.Response(status=answer.status, headers=headers, body=answer.body)
@@ -169,7 +172,7 @@ class HttpServer:
         await EventStream(request, response, self._clock, self._options).serve(answer.body)
         return response
 
-    def _headers(self, request: web.Request, answer: HttpResponse) -> dict[str, str]:
+    def _headers(self, request: web.BaseRequest, answer: HttpResponse) -> dict[str, str]:
         return {**_SERVER, **answer.headers, **self._origins.answered(request.headers)}
 
 
@@ -179,7 +182,7 @@ def is_upgrade(request: web.BaseRequest) -> bool:
     return upgrades and request.path.rstrip("/") == _PATH
 
 
-def _taken(request: web.Request, body: bytes) -> HttpRequest:
+def _taken(request: web.BaseRequest, body: bytes) -> HttpRequest:
     query = request.query
     return HttpRequest(
         method=request.method,

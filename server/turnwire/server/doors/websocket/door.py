@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from aiohttp import hdrs
-from aiohttp.web import BaseRequest, Request, Response, StreamResponse
+from aiohttp.web import BaseRequest, Response, StreamResponse
 
 from turnwire.server.doors.websocket.connection import BytesSocket, Connection, Socket
 from turnwire.server.doors.websocket.dialect import Dialect
@@ -35,7 +35,7 @@ class WebSocketDoor:
         self._backend = backend
         self._options = options or WebSocketOptions()
 
-    async def handle(self, request: Request) -> StreamResponse:
+    async def handle(self, request: BaseRequest) -> StreamResponse:
         """Serves an upgrade to the end of its connection. Cancelling it frees the session at once."""
         options = self._options
         authorization, native = authorization_of(request), SUBPROTOCOL in _offers(request)
@@ -90,7 +90,7 @@ def _offers(request: BaseRequest) -> list[str]:
     return [each.strip() for each in request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "").split(",")]
 
 
-def _without_offers(request: Request) -> Request:
+def _without_offers(request: BaseRequest) -> BaseRequest:
     headers = request.headers.copy()
     headers.popall(hdrs.SEC_WEBSOCKET_PROTOCOL)
     return request.clone(headers=headers)
