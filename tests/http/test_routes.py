@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from turnwire.server.runtime.threads import PARSE_BYTES
 from turnwire.v1 import responses_service_pb2 as pb
 
 from .conftest import Door, Doors, Stream
@@ -219,3 +220,15 @@ async def test_many_responses_run_at_the_same_time(door: Door) -> None:
 
     assert len({final["response"]["id"] for final in finals}) == 20
     assert [await stream.next() for stream in streams] == [None] * 20
+
+
+async def test_a_big_body_is_read_whole(door: Door) -> None:
+    text = "x" * (2 * PARSE_BYTES)
+
+    response = await door.answers(input=text)
+
+    _, page, _ = await door.ask("GET", f"/v1/responses/{response['id']}/input_items")
+    assert page["data"][0]["content"][0]["text"] == text
+    body = b'{"model":"stepped","input":"' + text.encode()
+    headers = {"content-type": "application/json"}
+    assert (await door.refusal("POST", "/v1/responses", data=body, headers=headers))[:2] == (400, "invalid_json")

@@ -17,7 +17,7 @@ from turnwire.v1.server_event_pb2 import ServerEvent
 
 
 def take(session: OfficialSession, **event: Any) -> Any:
-    return session.take(json.dumps({"type": "response.create", **event}).encode())
+    return session.take(session.read(json.dumps({"type": "response.create", **event}).encode()))
 
 
 def said(session: OfficialSession, *events: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from turnwire.server.runtime.threads import PARSE_BYTES
+
 if TYPE_CHECKING:
     from tests.websocket.conftest import Door, Event, Peer
 
@@ -148,3 +150,15 @@ async def test_items_with_the_same_id_are_all_kept(door: Door, peer: Peer) -> No
     assert door.read_by(response_id)[1::2] == ["one", "two"]
     door.finish(response_id)
     await peer.turn()
+
+
+async def test_a_big_message_is_not_overtaken_by_a_small_one(door: Door, peer: Peer) -> None:
+    tokens: list[int] = []
+    await peer.send(input="many words " * PARSE_BYTES)
+    await peer.send(input="few words")
+    for _ in range(2):
+        running = await peer.until("response.in_progress")
+        door.finish(running["response"]["id"], "said")
+        tokens.append((await peer.turn())[-1]["response"]["usage"]["input_tokens"])
+
+    assert tokens[0] > PARSE_BYTES > tokens[1]

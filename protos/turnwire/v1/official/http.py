@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ from turnwire.v1.official.messages import (
     read_integer,
     read_text,
 )
-from turnwire.v1.response_pb2 import Response
+from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
     CountInputTokensResponse,
@@ -67,6 +67,20 @@ _encode_compaction: Final = encoder(CompactResponseResponse, fill=True)
 _encode_model: Final = encoder(Model, fill=True)
 
 _Handler = Callable[[Caller, HttpRequest], Awaitable[HttpResponse]]
+T = TypeVar("T")
+
+
+class Parse(Protocol):
+    """Parses bodies: a host may do it elsewhere than on its event loop."""
+
+    async def __call__(self, read: Callable[[], T], size: int, /) -> T:
+        """Returns what `read` returns, which parses so many bytes, or raises what it raises."""
+        ...
+
+
+async def parse_at_once(read: Callable[[], T], size: int) -> T:
+    """Parses right here. Safe to cancel."""
+    return read()
 
 
 class HttpApi:
@@ -77,11 +91,14 @@ class HttpApi:
         backend: Backend,
         max_body: int = MAX_BODY,
         new_request_id: Callable[[], str] = lambda: f"req_{secrets.token_hex(16)}",
+        parse: Parse = parse_at_once,
     ) -> None:
-        """Takes what stands behind the port, the largest body in bytes, and what names requests in `x-request-id`."""
+        """Takes what stands behind the port, the largest body in bytes, what names requests in `x-request-id`, and what
+        parses bodies."""
         self._backend = backend
         self._max_body = max_body
         self._new_request_id = new_request_id
+        self._parse = parse
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answers a request; whatever goes wrong is an answer too.
@@ -152,19 +169,22 @@ class HttpApi:
             case _:
                 return None
 
+    async def _read_create(self, request: HttpRequest) -> ResponseCreate:
+        return await self._parse(lambda: read_create(request, self._max_body), len(request.body))
+
     async def _create(self, caller: Caller, request: HttpRequest) -> HttpResponse:
-        create = read_create(request, self._max_body)
+        create = await self._read_create(request)
         if create.stream:
             return _streamed(await create_stream(caller, create, context_of(request)))
         answer = await create_whole(caller, create, context_of(request))
         return json_answer(answer.json())
 
     async def _count(self, caller: Caller, request: HttpRequest) -> HttpResponse:
-        count = await caller.count_input_tokens(read_create(request, self._max_body))
+        count = await caller.count_input_tokens(await self._read_create(request))
         return json_answer(_encode_count(CountInputTokensResponse(input_tokens=count)))
 
     async def _compact(self, caller: Caller, request: HttpRequest) -> HttpResponse:
-        create = read_create(request, self._max_body)
+        create = await self._read_create(request)
         if not create.model:
             raise reject("missing_required_parameter", "Missing required parameter: 'model'.", param="model")
         return json_answer(line(_encode_compaction(await caller.compact_response(create))))

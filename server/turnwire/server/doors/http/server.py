@@ -25,6 +25,7 @@ from turnwire.server.doors.http.host import Host
 from turnwire.server.doors.http.options import HttpOptions
 from turnwire.server.doors.http.origin import Origins
 from turnwire.server.runtime.clock import Clock
+from turnwire.server.runtime.threads import parsed
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, make_error
 from turnwire.v1.official.backend import Backend
@@ -67,7 +68,7 @@ class HttpServer:
             origins: Decides, before that, which web pages are; None lets in all, as where keys are asked for.
         """
         self._options = options or HttpOptions()
-        self._api = HttpApi(backend, self._options.max_body_bytes)
+        self._api = HttpApi(backend, self._options.max_body_bytes, parse=parsed)
         self._clock = clock
         self._websocket = websocket
         self._admit = admit

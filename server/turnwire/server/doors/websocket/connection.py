@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Literal
 
 from aiohttp import WSMsgType
@@ -19,6 +20,7 @@ from turnwire.server.doors.websocket import wire
 from turnwire.server.doors.websocket.dialect import TOO_BIG, UNSUPPORTED_DATA, Answered, Closing, Dialect, closing
 from turnwire.server.doors.websocket.options import WebSocketOptions
 from turnwire.server.doors.websocket.pulse import Pulse
+from turnwire.server.runtime.threads import parsed
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError
 from turnwire.v1.official.backend import Link
@@ -209,7 +211,7 @@ class Connection:
             if len(data) > self._options.max_message_bytes:
                 return Closing(TOO_BIG, f"a message may have {self._options.max_message_bytes} bytes")
             try:
-                request = dialect.take(data)
+                request = dialect.take(await parsed(partial(dialect.read, data), len(data)))
             except Answered as answered:
                 await socket.send((answered.frame,), dialect.opcode)
                 continue

@@ -68,12 +68,20 @@ class Dialect(Protocol):
         """Why the server has announced the end of the session; empty as long as it has not."""
         ...
 
-    def take(self, data: bytes) -> ConnectRequest:
-        """Reads a message of the client's.
+    def read(self, data: bytes) -> ConnectRequest:
+        """Parses a message of the client's; remembers nothing, and may run in a thread.
 
         Raises:
             Answered: It cannot be obeyed, and here is the answer.
             RequestError: It cannot be understood, and the session has to end for it.
+        """
+        ...
+
+    def take(self, request: ConnectRequest) -> ConnectRequest:
+        """Takes what was read, in the order of the messages; returns what the session is asked.
+
+        Raises:
+            Answered: It cannot be obeyed, and here is the answer.
         """
         ...
 

@@ -33,7 +33,7 @@ class NativeSession:
         self._next_event_id = 1
         self.going = ""
 
-    def take(self, data: bytes) -> ConnectRequest:
+    def read(self, data: bytes) -> ConnectRequest:
         """Parses a ConnectRequest.
 
         Raises:
@@ -44,6 +44,10 @@ class NativeSession:
         except DecodeError:
             message = "The message is not a ConnectRequest. Check the client's protos, and that strings are UTF-8."
             raise reject("invalid_request_error", message) from None
+
+    def take(self, request: ConnectRequest) -> ConnectRequest:
+        """Returns it as it is."""
+        return request
 
     def messages(self, batch: ConnectResponse) -> list[bytes]:
         """Serializes a batch."""

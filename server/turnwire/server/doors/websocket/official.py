@@ -92,16 +92,23 @@ class OfficialSession:
 
     # From the client
 
-    def take(self, data: bytes) -> ConnectRequest:
-        """Reads a client event.
+    def read(self, data: bytes) -> ConnectRequest:
+        """Parses a client event.
 
         Raises:
             Answered: It cannot be read, or names a lane that cannot be.
         """
         try:
-            request = _decode(data)
+            return _decode(data)
         except RequestError as refusal:
             raise Answered(_unreadable(data, refusal.error)) from None
+
+    def take(self, request: ConnectRequest) -> ConnectRequest:
+        """Gives a client event its id, and notes what it asks for.
+
+        Raises:
+            Answered: It is a cancel that names nothing, and nothing runs.
+        """
         request.request_id = str(next(self._numbers))
         match request.WhichOneof("event"):
             case "create":
