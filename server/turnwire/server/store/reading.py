@@ -18,7 +18,7 @@ from turnwire.server.session.marks import UNKNOWN
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import NO_TOOLS, ToolSets
 from turnwire.server.session.transcript import Entry, Origin, Transcript
-from turnwire.server.store.records import EntryRecord, SegmentRecord, StateRecord, TokensRecord
+from turnwire.server.store.records import EntryRecord, SegmentRecord, StateRecord, TokensRecord, UnreadableRecord
 from turnwire.server.store.writing import Segments
 from turnwire.v1.response_pb2 import IncompleteDetails, ResponseCreate, ResponseError
 from turnwire.v1.tool_pb2 import ToolSet
@@ -106,11 +106,14 @@ def _entry(record: EntryRecord) -> Entry:
 
 
 def _tokens(record: TokensRecord) -> TokenRecord:
-    codes: Any = record.codes
-    rendered: array[int] = array(codes[0])
-    sampled: array[int] = array(codes[1])
-    logprobs: array[float] = array(codes[2])
-    rendered.frombytes(record.rendered)
-    sampled.frombytes(record.sampled)
-    logprobs.frombytes(record.logprobs)
+    rendered, sampled = _numbers(record.codes[0], record.rendered), _numbers(record.codes[1], record.sampled)
+    logprobs: array[float] = array("f" if record.codes[2] == "f" else "d", record.logprobs)
     return TokenRecord(rendered, sampled, logprobs, record.template_hash, record.tokenizer_hash, record.weight_version)
+
+
+def _numbers(code: str, data: bytes) -> array[int]:
+    for known in ("i", "I", "l", "L", "q", "Q"):
+        if code == known:
+            return array(known, data)
+    msg = f"array of unknown type '{code}'"
+    raise UnreadableRecord(msg)

@@ -1,4 +1,4 @@
-"""What a record of the journal says: a message-pack array, so that new fields go to the end and old files stay readable.
+"""What a record of the journal says: a message-pack array, so that new fields go to the end and old files can be read.
 
 Above it: `writing`, which makes records of states, the database, which keeps them, and `reading`, which makes states of
 them again. Below it: msgspec. Integers name segments of transcripts within one data directory; 0 is the empty one.
