@@ -45,6 +45,9 @@ from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolChoice, ToolChoiceMode,
 
 TOOLS = ToolSets().intern(ToolSet(tools=[Tool(function=FunctionTool(name="f", parameters='{"type":"object"}'))]))
 JSON_SCHEMA = TextConfig(format=TextFormat(json_schema=JsonSchemaFormat(name="n", schema='{"type":"object"}')))
+PNG = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgBwAACQAIICPDjAAAAABJRU5ErkJggg=="
+)
 LOGPROBS = "message.output_text.logprobs"
 NOTHING = Capabilities(
     images=False, tools=False, parallel_tools=False, json_schema=False, reasoning=False, logprobs=False
@@ -139,7 +142,7 @@ def test_asking_for_nothing_is_always_fine() -> None:
 @pytest.mark.parametrize("ignores", [False, True])
 def test_images_are_refused_however_lenient_the_profile(ignores: bool) -> None:
     profile = ModelProfile(capabilities=NOTHING, ignores=ignores)
-    parts = ContentParts(parts=[ContentPart(input_image=InputImage(image_url="data:,"))])
+    parts = ContentParts(parts=[ContentPart(input_image=InputImage(image_url=PNG))])
     message = Item(message=Message(role=Role.ROLE_USER, content=MessageContent(parts=parts)))
     output = Item(function_call_output=FunctionCallOutput(call_id="c", output=ToolOutput(parts=parts)))
 

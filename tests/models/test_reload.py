@@ -133,6 +133,39 @@ async def test_a_pass_that_runs_goes_on_while_its_engine_is_replaced_and_is_clos
     assert [engine.closed for engine in house.opened["http://b"]] == [True, False]
 
 
+async def test_an_engine_is_closed_after_the_last_of_many_passes_and_not_before(house: House) -> None:
+    one = ONE.replace(', "http://b"', "")
+    await house.open(one)
+    async with serving(house.services) as address, connect(address) as session:
+        streams = [await session.create(model="m", input="Hi.", lane=f"{n}") for n in range(20)]
+        [old] = house.opened["http://a"]
+        async with asyncio.timeout(BOUND):
+            await old.started(20)
+        for number in range(3):
+            assert (
+                await house.reload(one.replace("[engines.house]", f"[engines.house]\nmax_tries = {number + 4}"))
+                == APPLIED
+            )
+            # New requests are served by the newest, while the oldest is at work.
+            newest = house.opened["http://a"][-1]
+            more = await session.create(model="m", input="Hi.", lane=f"new-{number}")
+            async with asyncio.timeout(BOUND):
+                await newest.started(1)
+            newest.finish(0)
+            async with asyncio.timeout(BOUND):
+                await more.until_done()
+        for number in range(19):
+            old.finish(number)
+            assert not old.closed
+        await streams[19].cancel()
+        await until(lambda: old.closed)
+        await until(lambda: not house.models.retiring)
+        for stream in streams:
+            async with asyncio.timeout(BOUND):
+                await stream.until_done()
+    assert [engine.closed for engine in house.opened["http://a"]] == [True, True, True, False]
+
+
 async def test_an_engine_that_is_asked_for_as_before_is_the_same_whatever_its_models_are_called(house: House) -> None:
     await house.open(ONE)
     again = ONE.replace('["x"]', '["y", "z"]') + "price = { input = 1 }\n"

@@ -8,9 +8,11 @@ from typing import Any
 
 from turnwire.client import Session, connect
 from turnwire.server.engine.port import Engine, ModelInfo, Sink
+from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.engine.spread import SpreadEngine
 from turnwire.server.engine.stepped import StepEngine, SteppedPass
-from turnwire.server.routing.pool import Pool
+from turnwire.server.policy.prepare import Preparer
+from turnwire.server.routing.pool import Pool, Routing
 from turnwire.server.session.chain import chain_key
 from turnwire.server.session.chunks import Channel, TextChunk
 from turnwire.server.session.prompt import Prompt
@@ -39,13 +41,15 @@ class Answering(StepEngine):
 
 
 class Fleet:
-    def __init__(self) -> None:
+    def __init__(self, *, cached: bool = True) -> None:
         self.engines = [Answering() for _ in range(3)]
         members: list[tuple[str, Engine, float]] = [
             (f"http://{at}", engine, 1.0) for at, engine in enumerate(self.engines)
         ]
-        self.pool = Pool(members)
-        self.services = make_services([SpreadEngine(self.pool)])
+        self.pool = Pool(members, routing=Routing(cached=cached))
+        self.services = make_services([])
+        self.services.engines = EngineRegistry([SpreadEngine(self.pool)], cached=cached)
+        self.services.policy = Preparer(self.services.engines.resolve, self.services.limits, count=len)
 
     @property
     def passes(self) -> list[int]:
@@ -69,6 +73,20 @@ async def test_a_chain_of_two_hundred_turns_is_placed_once_and_its_model_is_reso
             last = await turn(session, last)
         assert sorted(fleet.passes) == [0, 0, 200]
         assert (fleet.pool.scored, fleet.services.engines.looked) == (placed, resolved)
+
+
+async def test_without_the_cache_every_turn_looks_again_and_finds_the_same() -> None:
+    fleet, other = Fleet(cached=False), Fleet()
+    for each in (fleet, other):
+        async with serving(each.services) as address, connect(address) as session:
+            last = await turn(session, prompt_cache_key="thread")
+            placed, resolved = each.pool.scored, each.services.engines.looked
+            for _ in range(9):
+                last = await turn(session, last)
+        if each is fleet:
+            assert each.pool.scored == 10 * placed
+            assert each.services.engines.looked > 9 * resolved
+    assert fleet.passes == other.passes
 
 
 async def test_forks_go_where_their_parent_went_and_chains_spread() -> None:
@@ -98,3 +116,17 @@ async def test_requests_that_resend_everything_stay_together_by_their_cache_key(
         assert "thread-1" not in keys.pop()
     assert chain_key("resp_1", "alice", "t") != chain_key("resp_1", "bob", "t")
     assert chain_key("resp_1", "alice", "") == "resp_1"
+
+
+async def test_requests_that_resend_a_known_conversation_go_on_with_its_chain() -> None:
+    fleet = Fleet()
+    async with serving(fleet.services) as address, connect(address) as session:
+        said: list[dict[str, str]] = []
+        for _ in range(5):
+            said.append({"role": "user", "content": "Go on."})
+            async with asyncio.timeout(BOUND):
+                stream = await session.create(model="m", input=said)
+                await stream.until_done()
+            said.append({"role": "assistant", "content": "Yes."})
+    assert sorted(fleet.passes) == [0, 0, 5]
+    assert len({key for engine in fleet.engines for key in engine.keys}) == 1
