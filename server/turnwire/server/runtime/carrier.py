@@ -125,7 +125,7 @@ class Carrier:
             case StartPass():
                 self._start(effect)
             case Prepare():
-                self._prepare(effect)
+                self._admit(effect)
             case PrepareAppend():
                 self._prepare_append(effect)
             case Hydrate():
@@ -150,8 +150,10 @@ class Carrier:
             case CancelTools(pass_id=pass_id):
                 for task in self._tools.pop(pass_id, ()):
                     task.cancel()
-            case Persist(state=state):
+            case Persist(state=state, recorded=recorded):
                 self.services.store.put(state)
+                if not recorded:
+                    self.services.ledger.save(state)
             case Refused(code=code):
                 self.services.observer.rejected(code)
             case ResponseEnded():
@@ -179,6 +181,14 @@ class Carrier:
     def _pass_failed(self, pass_id: int, failure: EngineFailure) -> None:
         self.services.observer.engine_error(failure.code)
         self.session.engine_ended(self.services.clock.now(), pass_id, failure)
+
+    def _admit(self, effect: Prepare) -> None:
+        try:
+            self.services.ledger.admit(effect.principal)
+        except Exception as error:
+            self.session.refused(self.services.clock.now(), effect.handle, _refusal(error))
+            return
+        self._prepare(effect)
 
     def _prepare(self, effect: Prepare) -> None:
         if effect.size > THREAD_BYTES:

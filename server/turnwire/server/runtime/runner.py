@@ -53,6 +53,7 @@ class SessionRunner:
                 features=FEATURES,
                 batch_window=services.batch_window,
                 background=background,
+                keep=partial(services.ledger.keep, door),
                 seal=partial(services.seals.seal, Purpose.REASONING),
                 visits=Visits(services.visits),
                 conversations=services.conversations,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.ledger.port import Ledger, NoLedger
 from turnwire.server.runtime.clock import Clock
 from turnwire.server.sealing import Seals
 from turnwire.server.session.budget import Budget
@@ -140,6 +141,8 @@ class Services:
     tool_sets: ToolSets = field(default_factory=ToolSets)
     seals: Seals = field(default_factory=Seals.fresh)
     """Seals what clients keep for the server; the policy opens it with the same ones."""
+    ledger: Ledger = field(default_factory=NoLedger)
+    """Records what responses cost, and what those stand for that are stored."""
     server: str = "turnwire"
     batch_window: float = 0.0
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
