@@ -12,7 +12,7 @@ from turnwire.server.keys import KeyRing
 from turnwire.server.session.limits import SessionLimits
 from turnwire.v1.errors import ERRORS
 
-_ON_SESSIONS = ("turnwire.v1", "websocket", "bridge-websocket")
+_ON_SESSIONS = ("websocket", "bridge-websocket")
 _TYPED = ("grpc", "turnwire.v1")
 
 
@@ -27,7 +27,9 @@ def parts(outcome: Outcome) -> tuple[int | None, str, str | None]:
         for door in DOORS
         for bad in BAD
         # Our own messages have types, in which some things cannot be said.
-        if bad.readable or door not in _TYPED
+        if (bad.readable or door not in _TYPED)
+        # Over the subprotocol the client library itself knows that there is no stream beside the session.
+        and not (bad.on_session and door == "turnwire.v1")
     ],
     indirect=["entrance"],
 )

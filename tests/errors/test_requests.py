@@ -80,7 +80,7 @@ async def test_a_request_without_a_body(
             "/v1/responses/input_tokens",
             b'{"model":"stepped","input":"x","top_p":9}',
             "invalid_value",
-            "temperature",
+            "top_p",
         ),
     ],
 )
