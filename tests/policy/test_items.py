@@ -12,6 +12,11 @@ from turnwire.server.session.calls import CallKey
 from turnwire.server.session.transcript import Origin
 from turnwire.v1.item_pb2 import Item, ItemStatus, Role
 
+PNG = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgBwAACQAIICPDjAAAAABJRU5ErkJggg=="
+)
+"""One grey pixel."""
+
 USER, ASSISTANT, SYSTEM, DEVELOPER = (
     Role.ROLE_USER,
     Role.ROLE_ASSISTANT,
@@ -157,7 +162,7 @@ REPLAYED: list[list[Any]] = [
     [],
     [said(ASSISTANT), said(SYSTEM), said(DEVELOPER), said(USER, "")],
     [parts(ASSISTANT), parts(ASSISTANT, {"output_text": {"text": "a"}}, {"refusal": {"refusal": "no"}})],
-    [parts(USER, {"input_image": {"image_url": "data:,"}}, {"input_file": {"file_id": "f"}})],
+    [parts(USER, {"input_image": {"image_url": PNG}}, {"input_file": {"file_id": "f"}})],
     [parts(USER, opaque("input_audio")), opaque("program"), {"reasoning": {"encrypted_content": "abc"}}],
     # Ids of the client's own making.
     [said(id="msg_mine"), call(id="fc_mine"), output(id="at_1"), {"reasoning": {"id": "rs_mine"}}, said(id="")],

@@ -9,6 +9,7 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,9 @@ from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.doors.websocket.options import WebSocketOptions
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.keys import KeyRing
+from turnwire.server.media.fetch import Fetcher
+from turnwire.server.media.reader import MediaReader
+from turnwire.server.media.service import ImageService
 from turnwire.server.models.opening import EngineOpenError, MissingExtraError, open_registry
 from turnwire.server.models.reload import Models
 from turnwire.server.models.specs import Registry
@@ -36,6 +40,7 @@ from turnwire.server.prompt import vocabulary
 from turnwire.server.routing.pool import Routing
 from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.local import LocalBackend
+from turnwire.server.runtime.media import MediaRoom
 from turnwire.server.runtime.services import Services
 from turnwire.server.runtime.sessions import SessionRoom, forget_in_time
 from turnwire.server.sealing import SealFileError, Seals
@@ -87,6 +92,7 @@ def _seals(config: ServerConfig) -> Seals:
 
 def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools, metrics: Metrics) -> Services:
     seals = _seals(config)
+    media = config.media if "inline-images" in config.disable else replace(config.media, service="")
     store = MemoryStore()
     policy = Preparer(
         registry.resolve,
@@ -97,6 +103,8 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
         seals=seals,
         find_items=store.find_items,
         notices=CarriedMetrics(metrics.registry),
+        media=MediaReader(media),
+        takes=registry.takes,
     )
     budget = Budget(config.max_kept_bytes)
     conversations = Conversations(os.urandom(32), config.known, budget) if config.known.max_conversations else None
@@ -114,6 +122,11 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
         batch_window=config.batch_window,
         budget=budget,
         conversations=conversations,
+        media=MediaRoom(
+            media,
+            fetcher=Fetcher(media) if media.urls else None,
+            service=ImageService(media) if media.service else None,
+        ),
     )
     KeptMetrics(metrics.registry, budget, conversations, services.visits)
     return services
@@ -245,6 +258,7 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.request)
         priced = PricedMetrics(collectors, metrics, lambda model: engines.profile(model).price)
         services = _services(config, engines, tools, priced)
+        stack.push_async_callback(services.media.aclose)
         await _serve(config, services, priced, keys, ready)
     return 0
 

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Final, Literal
 
 from turnwire.server.address import Address
+from turnwire.server.media.config import MEDIA, MediaConfig
 from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.conversations import ConversationLimits
 from turnwire.server.session.limits import MIB, SessionLimits
 from turnwire.server.tools.config import ToolsConfig
 
-SWITCHES: Final[tuple[str, ...]] = ("route-cache",)
+SWITCHES: Final[tuple[str, ...]] = (
+    "inline-images",
+    "route-cache",
+)
 """Optimizations that `disable` can switch off by name."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -113,6 +117,9 @@ class ServerConfig:
     """Certificates of the gRPC and HTTP doors; None speaks plaintext. Unix sockets are always plaintext."""
     limits: SessionLimits = field(default_factory=SessionLimits)
     """What one session may use."""
+    media: MediaConfig = MEDIA
+    """What images and files may be, and where they may come from. An image service is asked where `inline-images` is
+    disabled, and only there."""
     max_kept_bytes: int = 2048 * MIB
     """Bytes that all sessions together may keep for continuation, shared history counted once."""
     known: ConversationLimits = field(default_factory=ConversationLimits)

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, get_args
+from urllib.parse import urlsplit
 
 from turnwire.server import values
 from turnwire.server.config import (
@@ -23,6 +24,8 @@ from turnwire.server.config import (
     TlsConfig,
 )
 from turnwire.server.doors.http.origin import ANY, read_origin
+from turnwire.server.media.allowlist import HostPattern, parse_pattern
+from turnwire.server.media.config import MediaConfig
 from turnwire.server.models.keys import Reader, read_engine, read_kind
 from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.conversations import ConversationLimits
@@ -120,6 +123,18 @@ _SETTINGS: Final = (
     Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
     Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
     Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
+    Setting(
+        "images.urls",
+        "Fetch images and files from these hosts, such as *.example.com. Repeatable.",
+        "",
+        "--image-urls",
+        "HOSTS",
+        repeatable=True,
+    ),
+    Setting("images.service", "Image service to ask where inline-images is disabled.", "", "--image-service", "URL"),
+    Setting("images.max_bytes", "Bytes of one image or file.", "20MiB"),
+    Setting("images.max_pixels", "Pixels of one image.", "50000000"),
+    Setting("images.timeout", "Time to fetch one image or file.", "10s"),
     Setting("tls.cert", "Certificate chain of the gRPC and HTTP doors, PEM.", "", "--tls-cert", "FILE"),
     Setting("tls.key", "Private key of the certificate, PEM.", "", "--tls-key", "FILE"),
     Setting("tls.client_ca", "Ask clients for certificates signed by these, PEM.", "", "--tls-client-ca", "FILE"),
@@ -139,6 +154,7 @@ _SETTINGS: Final = (
     Setting("log.format", "Log as text, or as json, one object a line.", "text", "--log-format", "FORMAT"),
 )
 
+_MAX_PIXELS: Final = 89_000_000  # above which the imaging library warns
 _MAX_COUNT: Final = 2**31 - 1
 _MAX_BYTES: Final = 2**32 - 1  # what the limits of a session can tell, except for the state
 
@@ -196,6 +212,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         disable=get("disable", values.read_names(SWITCHES), base.disable),
         tls=_tls(sources),
         limits=_limits(sources),
+        media=_media(sources),
         keepalive=KeepaliveConfig(
             time=get("keepalive.time", values.duration(1), base.keepalive.time),
             timeout=get("keepalive.timeout", values.duration(0.1), base.keepalive.timeout),
@@ -284,6 +301,31 @@ def _tools(sources: Sources, environ: Mapping[str, str]) -> ToolsConfig | None:
         return None
 
 
+def _media(sources: Sources) -> MediaConfig:
+    base = MediaConfig()
+    get = sources.get
+    return MediaConfig(
+        urls=get("images.urls", _patterns, base.urls),
+        service=get("images.service", _service, base.service),
+        max_bytes=get("images.max_bytes", values.size(1, _MAX_COUNT), base.max_bytes),
+        max_pixels=get("images.max_pixels", values.integer(1, _MAX_PIXELS), base.max_pixels),
+        timeout=get("images.timeout", values.duration(0.1, 600), base.timeout),
+    )
+
+
+def _patterns(value: object) -> tuple[HostPattern, ...]:
+    return tuple(parse_pattern(word) for word in values.read_words(value))
+
+
+def _service(value: object) -> str:
+    text = values.read_text(value)
+    parts = urlsplit(text)
+    if parts.scheme in ("http", "https") and parts.hostname and not (parts.username or parts.query or parts.fragment):
+        return text
+    msg = f"expected the URL of a service, such as http://127.0.0.1:9000, found {values.describe(value)}"
+    raise ValueError(msg)
+
+
 def _tls(sources: Sources) -> TlsConfig | None:
     cert = sources.get_in("tls.cert", values.file, None)
     key = sources.get_in("tls.key", values.file, None)
@@ -351,6 +393,8 @@ def _check(config: ServerConfig, sources: Sources) -> None:
     """Checks what no single value can tell."""
     if not (config.grpc or config.http):
         sources.problems.append(f"{sources.place('grpc')}: nothing to listen on: --http is off too")
+    if "inline-images" in config.disable and not config.media.service:
+        sources.problems.append(f"{sources.place('disable')}: without inline-images, --image-service has to be given")
     if config.max_message_bytes < config.limits.max_request_bytes:
         both = f"{config.max_message_bytes} is less than limits.max_request_bytes, {config.limits.max_request_bytes}"
         sources.problems.append(f"{sources.place('max_message_bytes')}: {both}")

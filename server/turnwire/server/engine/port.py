@@ -8,10 +8,10 @@ of responses at a thousand tokens a second, waking a task per token would cost m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from turnwire.server.engine.profile import PLAIN, ModelProfile
+from turnwire.server.engine.profile import ALL, PLAIN, ModelProfile, Takes
 
 if TYPE_CHECKING:
     from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
@@ -31,6 +31,8 @@ class ModelInfo:
     """Other names that clients may use; answers name the model by its id."""
     profile: ModelProfile = PLAIN
     """What the operator says of it."""
+    takes: Takes = field(default=ALL, compare=False)
+    """What its engine can hand on to it."""
 
 
 class Sink(Protocol):

@@ -1,7 +1,7 @@
 """What one model can do, beyond what its engine says: limits, abilities, defaults and price, as values.
 
 Above it: policy, which refuses what a model cannot do, and `profiled`, which applies the rest to every pass. Below it:
-nothing. A model without a profile is asked whatever its clients ask.
+the rule by which images are counted. A model without a profile is asked whatever its clients ask.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from turnwire.server.media.rule import TILES, ImageRule
 from turnwire.v1.response_pb2 import ResponseCreate
 
 LOGPROBS: Final = "message.output_text.logprobs"
@@ -53,6 +54,21 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class Takes:
+    """What an engine can hand on to its models beside texts, whatever the models can do."""
+
+    images: bool = True
+    files: bool = True
+    """Files other than texts, which become part of the text."""
+
+
+ALL: Final = Takes()
+"""Of an engine that hands on everything."""
+TEXTS: Final = Takes(images=False, files=False)
+"""Of an engine whose prompts are tokens made here: no renderer has a form for anything else."""
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """What tokens cost, per million."""
 
@@ -84,6 +100,8 @@ class ModelProfile:
     ignores: bool = False
     """Whether what the model does not take is left out; else the request is refused, as the public API does."""
     price: Price | None = None
+    image_rule: ImageRule = TILES
+    """How many tokens an image is."""
 
 
 PLAIN: Final = ModelProfile()

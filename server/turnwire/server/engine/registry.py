@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from turnwire.server.engine.port import Engine, ModelInfo
-from turnwire.server.engine.profile import PLAIN, ModelProfile
+from turnwire.server.engine.profile import ALL, PLAIN, ModelProfile, Takes
 from turnwire.server.routing.revision import Revision
 from turnwire.v1.errors import reject
 from turnwire.v1.json.refusal import shown
@@ -84,6 +84,11 @@ class EngineRegistry:
         """Returns the profile of a resolved model; an empty one when it is served no more."""
         found = self._resolved(model)
         return PLAIN if found is None else found.info.profile
+
+    def takes(self, model: str) -> Takes:
+        """Returns what can be handed on to a resolved model beside texts."""
+        found = self._resolved(model)
+        return ALL if found is None else found.info.takes
 
     def context_length(self, model: str) -> int | None:
         """Returns the tokens of prompt and output together of a resolved model; None where nobody says."""

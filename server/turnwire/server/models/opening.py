@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from turnwire.server.engine.chat.flavours import FLAVOURS
 from turnwire.server.engine.leased import LeasedEngine
 from turnwire.server.engine.port import Engine, ModelInfo
-from turnwire.server.engine.profile import PLAIN
+from turnwire.server.engine.profile import PLAIN, TEXTS, Takes
 from turnwire.server.engine.profiled import ProfiledEngine
 from turnwire.server.engine.scripted.engine import ScriptedEngine
 from turnwire.server.engine.scripted.scenario import load_scenario, packaged_scenario
@@ -243,11 +244,13 @@ async def _open(opening: Opening) -> Engine:
 def _profiled(engine: Engine, spec: EngineSpec, models: Sequence[ModelSpec]) -> Engine:
     if not models or all(model.profile is PLAIN and not model.aliases for model in models):
         return engine
+    tokens = spec.kind in (*TOKEN_ENGINES, "local")
+    takes = TEXTS if tokens else Takes(files=spec.kind != "openai" or FLAVOURS[spec.flavour].files)
     infos = [
-        ModelInfo(model.id, model.owned_by, model.profile.context_length, model.aliases, model.profile)
+        ModelInfo(model.id, model.owned_by, model.profile.context_length, model.aliases, model.profile, takes)
         for model in models
     ]
-    return ProfiledEngine(engine, infos, counts=spec.kind in (*TOKEN_ENGINES, "local"))
+    return ProfiledEngine(engine, infos, counts=tokens)
 
 
 async def _scripted(opening: Opening) -> Engine:

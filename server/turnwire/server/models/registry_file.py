@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from turnwire.server import values
 from turnwire.server.engine.profile import PARAMETERS, PLAIN, Capabilities, ModelProfile, Price, unsupported_in
+from turnwire.server.media.rule import TILES, ImageRule, Kind
 from turnwire.server.models.keys import KEYS, Reader, finite, read_engine, read_kind
 from turnwire.server.models.specs import EngineSpec, ModelSpec, Registry
 from turnwire.server.policy.schemas import Schemas
@@ -24,6 +25,7 @@ from turnwire.v1.response_pb2 import ResponseCreate
 
 _NAME: Final = re.compile(r"\S{1,256}")
 _TOKENS: Final = 2**31 - 1
+_MAX_PATCHES: Final = 1_000_000
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _DEFAULTS: Final = {
     "temperature": "temperature",
@@ -156,6 +158,7 @@ class _Reader:
             unsupported=table.read("unsupported", values.read_names(PARAMETERS)) or frozenset(),
             ignores=bool(policy),
             price=_price(table.table("price")),
+            image_rule=_image_rule(table.table("images")),
         )
         _check_defaults(profile, table)
         return PLAIN if profile == PLAIN else profile
@@ -167,6 +170,23 @@ def _capabilities(table: Table | None) -> Capabilities:
     told = {field.name: table.boolean(field.name) for field in dataclasses.fields(Capabilities)}
     table.refuse_unknown_keys()
     return Capabilities(**{name: value for name, value in told.items() if value is not None})
+
+
+def _image_rule(table: Table | None) -> ImageRule:
+    if table is None:
+        return TILES
+    kind: Kind = table.choice("rule", {"tile": "tile", "patch": "patch"}) or "tile"
+    told: dict[str, Any] = {
+        "base": table.integer("base", low=0, high=_TOKENS),
+        "tile": table.integer("tile", low=0, high=_TOKENS),
+        "budget": table.integer("budget", low=1, high=_MAX_PATCHES),
+        "multiplier": table.read("multiplier", finite),
+    }
+    for key in ("budget", "multiplier") if kind == "tile" else ("base", "tile"):
+        if key in table:
+            table.problem(key, f"is not for the rule {kind}")
+    table.refuse_unknown_keys()
+    return ImageRule(kind, **{key: value for key, value in told.items() if value is not None})
 
 
 def _price(table: Table | None) -> Price | None:

@@ -5,28 +5,29 @@ Above: `prepare`. Below: refusals, and the profiles of `engine`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Literal
 
-from turnwire.server.engine.profile import ModelProfile, unsupported_in
+from turnwire.server.engine.profile import ModelProfile, Takes, unsupported_in
+from turnwire.server.media.parts import media_of
 from turnwire.server.policy.refusals import above, unsupported
 from turnwire.v1.errors import RequestError, reject
-from turnwire.v1.item_pb2 import ContentPart, Item
+from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import ResponseCreate
 
 _WITH_MODEL = "is not supported with this model"
 
 
-def check_model(settings: ResponseCreate, items: Sequence[Item], *, tools: bool, profile: ModelProfile) -> None:
-    """Checks a create.
+def check_model(settings: ResponseCreate, *, tools: bool, profile: ModelProfile) -> None:
+    """Checks the settings of a create.
 
     Args:
         settings: The settings in force.
-        items: What is new.
         tools: Whether there are tools.
         profile: The model's.
 
     Raises:
-        turnwire.v1.errors.RequestError: The model does not take a parameter or an image.
+        turnwire.v1.errors.RequestError: The model does not take a parameter.
     """
     if not profile.ignores:
         for path in unsupported_in(settings, tools=tools, profile=profile):
@@ -34,11 +35,41 @@ def check_model(settings: ResponseCreate, items: Sequence[Item], *, tools: bool,
         most = profile.max_output_tokens
         if most is not None and settings.max_output_tokens > most:
             raise above("max_output_tokens", "integer", f"<= {most}", settings.max_output_tokens)
-    if not profile.capabilities.images:
-        # Refused however lenient the profile is: an answer to what the model did not see would be worth nothing.
-        for path in _images(items):
-            message = f"Invalid '{path}': 'input_image' {_WITH_MODEL}."
-            raise reject("invalid_value", message, param=path)
+
+
+def check_images(items: Sequence[Item], profile: ModelProfile, takes: Takes) -> None:
+    """Checks that the model gets to see the images of new items.
+
+    Refused however lenient the profile is: an answer to what the model did not see would be worth nothing.
+
+    Args:
+        items: What is new.
+        profile: The model's.
+        takes: What its engine can hand on to it.
+
+    Raises:
+        turnwire.v1.errors.RequestError: There is an image that it does not get to see.
+    """
+    if not (profile.capabilities.images and takes.images):
+        _refuse(items, "input_image")
+
+
+def check_files(items: Sequence[Item], takes: Takes) -> None:
+    """Checks that the model gets to see the files of new items, once texts were made part of the text.
+
+    Raises:
+        turnwire.v1.errors.RequestError: There is a file that it does not get to see.
+    """
+    if not takes.files:
+        _refuse(items, "input_file")
+
+
+def _refuse(items: Sequence[Item], kind: Literal["input_image", "input_file"]) -> None:
+    for index, item in enumerate(items):
+        for path, part in media_of(item):
+            if part.HasField(kind):
+                param = f"input[{index}].{path}"
+                raise reject("invalid_value", f"Invalid '{param}': '{kind}' {_WITH_MODEL}.", param=param)
 
 
 def _refused(path: str) -> RequestError:
@@ -46,24 +77,3 @@ def _refused(path: str) -> RequestError:
         message = f"Invalid parameter: 'text.format' of type 'json_schema' {_WITH_MODEL}."
         return reject("unsupported_parameter", message, param=path)
     return unsupported(path, _WITH_MODEL)
-
-
-def _images(items: Sequence[Item]) -> Iterator[str]:
-    """Yields the paths of images."""
-    for index, item in enumerate(items):
-        for field, parts in _parts(item):
-            for at, part in enumerate(parts):
-                if part.HasField("input_image"):
-                    yield f"input[{index}].{field}[{at}]"
-
-
-def _parts(item: Item) -> Iterator[tuple[str, Sequence[ContentPart]]]:
-    match item.WhichOneof("kind"):
-        case "message":
-            yield "content", item.message.content.parts.parts
-        case "function_call_output":
-            yield "output", item.function_call_output.output.parts.parts
-        case "custom_tool_call_output":
-            yield "output", item.custom_tool_call_output.output.parts.parts
-        case _:
-            pass

@@ -10,11 +10,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from turnwire.server.engine.profile import PLAIN, ModelProfile
+from turnwire.server.engine.profile import ALL, PLAIN, ModelProfile, Takes
+from turnwire.server.media.found import NOTHING, Found
+from turnwire.server.media.parts import has_media
+from turnwire.server.media.reader import MediaReader, Read
 from turnwire.server.policy import json_text
 from turnwire.server.policy.choice_checks import check_choice
 from turnwire.server.policy.item_checks import check_appended, check_items
-from turnwire.server.policy.model_checks import check_model
+from turnwire.server.policy.model_checks import check_files, check_images, check_model
 from turnwire.server.policy.refusals import missing, shown, too_many
 from turnwire.server.policy.replays import SEALED, FindItems, Notices, Replays, Unnoticed, note_opaque
 from turnwire.server.policy.resends import known_beginning, shifted
@@ -84,6 +87,8 @@ class Preparer:
         seals: Seals | None = None,
         find_items: FindItems = lambda principal, ids: {},
         notices: Notices | None = None,
+        media: MediaReader | None = None,
+        takes: Callable[[str], Takes] = lambda _: ALL,
     ) -> None:
         """Takes what it depends on.
 
@@ -96,22 +101,31 @@ class Preparer:
             seals: Opens what was sealed; None opens nothing.
             find_items: Finds items that are referred to and not of the chain; by default there are none.
             notices: Hears what is carried without being read.
+            media: Reads images and files; by default, within the limits of a server that was told nothing.
+            takes: Returns what can be handed on to a resolved model beside texts; by default everything.
         """
         self._notices = notices or Unnoticed()
         self._replays = Replays(seals or Seals.fresh(), find_items, self._notices)
         self._profile = profile
+        self._media = media or MediaReader()
+        self._takes = takes
         self._models = models
         self._limits = limits
         self._count = count
         self._schemas = Schemas()
         self._tools = ToolChecks(limits.max_tools, hosted or NothingHosted(), self._schemas, self._notices)
 
-    def prepare(self, request: Prepare) -> Prepared:
+    def prepare(self, request: Prepare, found: Found = NOTHING) -> Prepared:
         """Checks a create and makes its items ready.
 
         No items at all are valid: a warm-up has none, and the previous response may leave something to answer.
 
+        Args:
+            request: The create.
+            found: What is known of the URLs in it.
+
         Raises:
+            turnwire.server.media.found.MediaWanted: Something has to be known of URLs first; nothing was noted yet.
             turnwire.v1.errors.RequestError: The request cannot be taken.
         """
         check_settings(request.settings, self._schemas)
@@ -129,7 +143,7 @@ class Preparer:
         marks = self._marks(read, request.conversations)
         known, count = known_beginning(request, model, marks)
         try:
-            made = self._made(request, model, _Brought(request.items, items, read, marks), known, count, kinds)
+            made = self._made(request, model, _Brought(request.items, items, read, marks), known, count, kinds, found)
         except RequestError as refusal:
             if not count:
                 raise
@@ -144,25 +158,33 @@ class Preparer:
         known: Conversation | None,
         count: int,
         kinds: Collection[str | None],
+        found: Found,
     ) -> Prepared:
         """Checks the items behind the known ones, and makes them ready."""
         visits = request.visits
         new = brought.behind(count)
         items = new.items
         check_items(items, self._limits.max_items)
-        visits.note("validate", len(items), request.size if not count else sum(item.ByteSize() for item in items))
+        validated = len(items), request.size if not count else sum(item.ByteSize() for item in items)
         history = request.history if known is None else known.transcript
         if "item_reference" in kinds:
             new = self._resolved(new, request, history)
             items = new.items
-        tools = bool(request.tools.data)
-        check_model(request.settings, items, tools=tools, profile=self._profile(model))
+        profile = self._profile(model)
+        check_model(request.settings, tools=bool(request.tools.data), profile=profile)
+        media = has_media(new.read)
+        if media:
+            check_images(new.read, profile, self._takes(model))
         open_calls = pair(request.open_calls if known is None else known.transcript.open_calls, items)
         require_answered(open_calls)
+        if media:
+            self._media.require(new.read, found)
+        # From here on, nothing is done twice.
+        visits.note("validate", *validated)
         visits.note("pair", len(items))
         note_opaque(new.sent, self._notices)
         self._note(request)
-        entries = self._entries(new, Origin.INPUT, visits)
+        entries = self._entries(new, Origin.INPUT, visits, model, found)
         turns = count_turns(items)
         if known is not None:
             # As if all of them were new: who plays turns by their number must not see whether any were known.
@@ -196,17 +218,31 @@ class Preparer:
         items: Sequence[Item],
         visits: Visits | None = None,
         conversations: Conversations | None = None,
+        model: str = "",
+        found: Found = NOTHING,
     ) -> tuple[Entry, ...]:
         """Checks the items of an append and makes them ready; which calls they answer is checked by the core.
 
+        Args:
+            items: What is appended.
+            visits: Where it is noted what was looked at.
+            conversations: What the items may be known by later.
+            model: The resolved model that will read them.
+            found: What is known of the URLs in them.
+
         Raises:
+            turnwire.server.media.found.MediaWanted: Something has to be known of URLs first; nothing was noted yet.
             turnwire.v1.errors.RequestError: An item cannot be taken.
         """
         check_appended(items, self._limits.max_items)
+        if has_media(items):
+            check_images(items, self._profile(model), self._takes(model))
+            self._media.require(items, found)
         visits = visits or Visits()
         visits.note("validate", len(items))
         note_opaque(items, self._notices)
-        return self._entries(_Brought(items, items, items, self._marks(items, conversations)), Origin.APPEND, visits)
+        brought = _Brought(items, items, items, self._marks(items, conversations))
+        return self._entries(brought, Origin.APPEND, visits, model, found)
 
     def _note(self, request: Prepare) -> None:
         """Counts what is carried without being read."""
@@ -223,17 +259,30 @@ class Preparer:
             message = f"The requested model '{shown(name)}' does not exist."
             raise reject("model_not_found", message, param="model", model=shown(name)) from None
 
-    def _entries(self, new: _Brought, origin: Origin, visits: Visits) -> tuple[Entry, ...]:
+    def _entries(self, new: _Brought, origin: Origin, visits: Visits, model: str, found: Found) -> tuple[Entry, ...]:
         """Makes the entries of items, with the items that prompts read: the same ones, or others in their places."""
+        shown = self._seen(new.read, visits, model, found)
         entries = tuple(
             Entry(
                 item.SerializeToString(),
                 origin,
-                self._count(item_text(shown_item)) + ITEM_OVERHEAD,
-                None if shown_item is item else shown_item.SerializeToString(),
+                self._count(item_text(each.item)) + each.tokens + ITEM_OVERHEAD,
+                None if each.item is item else each.item.SerializeToString(),
                 mark,
             )
-            for item, shown_item, mark in zip(new.sent, new.read, new.marks, strict=True)
+            for item, each, mark in zip(new.sent, shown, new.marks, strict=True)
         )
         visits.note("count", len(entries), sum(entry.tokens for entry in entries))
         return entries
+
+    def _seen(self, items: Sequence[Item], visits: Visits, model: str, found: Found) -> list[Read]:
+        """Looks at the images and files of items, and counts what is none of their text."""
+        if not has_media(items):
+            return [Read(item) for item in items]
+        rule = self._profile(model).image_rule
+        seen = [self._media.read(item, index, rule, found) for index, item in enumerate(items)]
+        looked = [each for each in seen if each.parts]
+        visits.note("account", len(looked), sum(each.bytes for each in looked))
+        # Behind reading: a file that is a text is one no more.
+        check_files([each.item for each in seen], self._takes(model))
+        return seen

@@ -13,7 +13,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from turnwire.server.engine.port import Generation
+from turnwire.server.media.found import MediaWanted
+from turnwire.server.media.parts import has_media
 from turnwire.server.runtime.fitting import Fitting, fitting
+from turnwire.server.runtime.media import append_prepared_apart, prepared_apart
 from turnwire.server.runtime.services import Services
 from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
@@ -191,13 +194,18 @@ class Carrier:
         self._prepare(effect)
 
     def _prepare(self, effect: Prepare) -> None:
-        if effect.size > THREAD_BYTES:
+        # However small they are, images take a while to decode.
+        if effect.size > THREAD_BYTES or has_media(effect.items):
             self._spawn(self._prepare_apart(effect))
             return
         now = self.services.clock.now
         try:
             ready = self.services.policy.prepare(effect)
             counting = fitting(self.services.engines, effect, ready)
+        except MediaWanted:
+            # Only what an item stands for told of it.
+            self._spawn(self._prepare_apart(effect))
+            return
         except Exception as error:
             self.session.refused(now(), effect.handle, _refusal(error))
             return
@@ -208,7 +216,7 @@ class Carrier:
 
     async def _prepare_apart(self, effect: Prepare) -> None:
         try:
-            ready = await asyncio.to_thread(self.services.policy.prepare, effect)
+            ready = await prepared_apart(self.services.policy, self.services.media, effect)
             counting = fitting(self.services.engines, effect, ready)
         except Exception as error:
             self.session.refused(self.services.clock.now(), effect.handle, _refusal(error))
@@ -228,7 +236,7 @@ class Carrier:
         self.owner.settle()
 
     def _prepare_append(self, effect: PrepareAppend) -> None:
-        if effect.size > THREAD_BYTES:
+        if effect.size > THREAD_BYTES or has_media(effect.items):
             self._spawn(self._prepare_append_apart(effect))
             return
         now = self.services.clock.now
@@ -242,9 +250,8 @@ class Carrier:
     async def _prepare_append_apart(self, effect: PrepareAppend) -> None:
         now = self.services.clock.now
         try:
-            entries = await asyncio.to_thread(
-                self.services.policy.prepare_append, effect.items, effect.visits, effect.conversations
-            )
+            services = self.services
+            entries = await append_prepared_apart(services.policy, services.media, effect, self.session.principal)
         except Exception as error:
             self.session.append_refused(now(), effect.handle, effect.ticket, _refusal(error))
         else:

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.ledger.port import Ledger, NoLedger
+from turnwire.server.media.found import Found
 from turnwire.server.runtime.clock import Clock
+from turnwire.server.runtime.media import MediaRoom
 from turnwire.server.sealing import Seals
 from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
@@ -46,14 +48,19 @@ FEATURES = (
 class RequestPolicy(Protocol):
     """Checks requests and makes their items ready; safe to call from threads."""
 
-    def prepare(self, request: Prepare) -> Prepared:
-        """Checks a create; raises RequestError."""
+    def prepare(self, request: Prepare, found: Found = ...) -> Prepared:
+        """Checks a create; raises RequestError, and MediaWanted where something has to be known of URLs first."""
         ...
 
     def prepare_append(
-        self, items: Sequence[Item], visits: Visits, conversations: Conversations | None
+        self,
+        items: Sequence[Item],
+        visits: Visits,
+        conversations: Conversations | None,
+        model: str = ...,
+        found: Found = ...,
     ) -> tuple[Entry, ...]:
-        """Checks appended items; raises RequestError."""
+        """Checks appended items; raises as `prepare` does."""
         ...
 
 
@@ -141,6 +148,8 @@ class Services:
     tool_sets: ToolSets = field(default_factory=ToolSets)
     seals: Seals = field(default_factory=Seals.fresh)
     """Seals what clients keep for the server; the policy opens it with the same ones."""
+    media: MediaRoom = field(default_factory=MediaRoom)
+    """Brings images and files that come by URL; by default none."""
     ledger: Ledger = field(default_factory=NoLedger)
     """Records what responses cost, and what those stand for that are stored."""
     server: str = "turnwire"

@@ -84,10 +84,9 @@ class Appends:
 
     def _send_out(self, run: Run, ticket: int, items: Sequence[Item]) -> None:
         size = sum(item.ByteSize() for item in items)
+        config = self._context.config
         self._context.effects.append(
-            PrepareAppend(
-                run.handle, ticket, items, size, self._context.config.visits, self._context.config.conversations
-            )
+            PrepareAppend(run.handle, ticket, items, size, config.visits, config.conversations, run.model)
         )
 
     def prepared(self, handle: int, ticket: int, entries: tuple[Entry, ...]) -> None:

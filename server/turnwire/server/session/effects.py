@@ -62,6 +62,8 @@ class PrepareAppend:
     """Where checks note what they look at."""
     conversations: Conversations | None = field(default=None, compare=False, repr=False)
     """What its items may be known by later."""
+    model: str = ""
+    """The resolved model that will read them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from turnwire.server.engine.chat.refusal import Refusal
 from turnwire.server.engine.chat.tools import ToolCache
 from turnwire.server.engine.chat.upstream import Upstream, UpstreamError
 from turnwire.server.engine.port import ModelInfo, Sink
+from turnwire.server.engine.profile import Takes
 from turnwire.server.session.chunks import EngineFailure, Finish
 from turnwire.server.session.prompt import Prompt
 from turnwire.v1.response_pb2 import ResponseCreate
@@ -108,8 +109,14 @@ class ChatEngine:
 
     def models(self) -> Sequence[ModelInfo]:
         """Lists the models configured, or those the upstream named last."""
+        files = self._config.kind.files
         return [
-            ModelInfo(served.model.id, context_length=served.model.context_length) for served in self._served.values()
+            ModelInfo(
+                served.model.id,
+                context_length=served.model.context_length,
+                takes=Takes(images=served.model.images, files=files),
+            )
+            for served in self._served.values()
         ]
 
     def start(self, prompt: Prompt, sink: Sink) -> ChatPass:

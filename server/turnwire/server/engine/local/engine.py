@@ -24,6 +24,7 @@ from turnwire.server.engine.local.speech import Speech, UnspokenError, open_spee
 from turnwire.server.engine.local.token_requests import TokenWriter
 from turnwire.server.engine.local.waiting import SlotQueue
 from turnwire.server.engine.port import Generation, ModelInfo, Sink
+from turnwire.server.engine.profile import TEXTS
 from turnwire.server.engine.tokens.passes import CacheReport
 from turnwire.server.engine.tokens.rendering import RenderStats
 from turnwire.server.session.chunks import EngineFailure, Finish
@@ -80,7 +81,7 @@ class LocalEngine:
         """
         self._config = config
         self._llama = llama
-        self._model = ModelInfo(file.name, context_length=llama.loaded.context)
+        self._model = ModelInfo(file.name, context_length=llama.loaded.context, takes=TEXTS)
         told: dict[str, Any] = {"stop": file.stop, "reuse": config.reuse, "max_output": file.max_output}
         self._chats = RequestWriter(file.name, **told)
         self._writer: TokenWriter | None = None

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from turnwire.server.engine.port import Generation, ModelInfo, Sink
+from turnwire.server.engine.profile import TEXTS
 from turnwire.server.engine.tokens.constraints import constraint_of
 from turnwire.server.engine.tokens.failures import overflow
 from turnwire.server.engine.tokens.parsing import ChunkMapper
@@ -83,7 +84,7 @@ class RenderedEngine:
         self._pieces = table.visible(())
         names = models or (facts.model or tokens.name,)
         self._contexts = contexts
-        self._models = tuple(ModelInfo(name, context_length=self._context_of(name)) for name in names)
+        self._models = tuple(ModelInfo(name, context_length=self._context_of(name), takes=TEXTS) for name in names)
         self._on_rendered = on_rendered
         self._on_cached = on_cached
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="render")
