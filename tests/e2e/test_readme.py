@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -40,8 +42,13 @@ def session() -> list[tuple[str, list[str]]]:
     return steps
 
 
+class Addresses(NamedTuple):
+    grpc: str
+    http: str
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def server() -> Iterator[Addresses]:
     command = [
         sys.executable,
         "-m",
@@ -50,15 +57,15 @@ def server() -> Iterator[str]:
         "--grpc",
         "127.0.0.1:0",
         "--http",
-        "off",
+        "127.0.0.1:0",
         "--metrics",
         "off",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()
+        lines = [process.stdout.readline() for _ in range(2)]
         try:
-            yield line.removeprefix("grpc listening on ").strip()
+            yield Addresses(*(line.rpartition(" ")[2].strip() for line in lines))
         finally:
             process.terminate()
 
@@ -68,13 +75,13 @@ def same_but_ids(text: str) -> list[str]:
     return [re.sub(r"_[0-9a-f]{24,}", "_" + ELLIPSIS, line.strip()) for line in text.splitlines()]
 
 
-def test_the_grpcurl_session_answers_as_shown(server: str) -> None:
+def test_the_grpcurl_session_answers_as_shown(server: Addresses) -> None:
     steps = session()
     assert len(steps) == 2
     for command, shown in steps:
         assert command.startswith("grpcurl ")
         program = Path(sys.executable).with_name("grpcurl")
-        script = command.replace("grpcurl", str(program), 1).replace(ADDRESS, server)
+        script = command.replace("grpcurl", str(program), 1).replace(ADDRESS, server.grpc)
         ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
         answered = iter(same_but_ids(ran.stdout))
         for line in same_but_ids("\n".join(shown)):
@@ -82,12 +89,27 @@ def test_the_grpcurl_session_answers_as_shown(server: str) -> None:
             assert line == ELLIPSIS or line in answered, line
 
 
-def test_the_ten_lines_of_client_run(server: str) -> None:
-    (block,) = blocks("python")
-    program = block.replace(ADDRESS, server)
+def test_the_ten_lines_of_client_run(server: Addresses) -> None:
+    (block,) = [block for block in blocks("python") if "from turnwire.client import connect" in block]
+    program = block.replace(ADDRESS, server.grpc)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip(), "it streams what the model says after the tools"
+
+
+def test_the_official_sdk_rides_over_grpc_as_shown(server: Addresses) -> None:
+    (block,) = [block for block in blocks("python") if "from openai import OpenAI" in block]
+    program = block.replace(ADDRESS, server.grpc)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.strip()
+
+
+def test_the_curl_line_answers(server: Addresses) -> None:
+    (command,) = [block for block in blocks("sh") if block.startswith("curl ")]
+    script = command.replace("http://127.0.0.1:8080", server.http).replace("curl ", "curl -sf ", 1)
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert json.loads(ran.stdout)["status"] == "completed"
 
 
 def test_the_targets_it_names_exist() -> None:
