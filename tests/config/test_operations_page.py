@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from turnwire.server.config import ServerConfig
 from turnwire.server.keys import KeyRing
+from turnwire.server.ledger.budgets_file import parse_budgets
 from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.limits import SessionLimits
@@ -22,6 +24,7 @@ from turnwire.server.settings import SETTINGS, limit_reader
 from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.engine_metrics import EngineMetrics
 from turnwire.server.telemetry.kept_metrics import KeptMetrics
+from turnwire.server.telemetry.ledger_metrics import LedgerMetrics
 from turnwire.server.telemetry.metrics import STAGES, Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -79,6 +82,7 @@ def told(families: Iterable[Metric]) -> list[list[str]]:
 def test_the_tables_of_metrics_are_complete() -> None:
     assert rows("| metric |") == told(Metrics().describe())
     assert rows("| carried metric |") == told(CarriedMetrics(CollectorRegistry()).collect())
+    assert rows("| ledger metric |") == told(LedgerMetrics().collect())
     assert rows("| engine metric |") == told(EngineMetrics().collect())
     kept = KeptMetrics(CollectorRegistry(), Budget(), Conversations(bytes(32)), Visits())
     assert rows("| kept metric |") == told(kept.collect())
@@ -116,3 +120,12 @@ def test_the_example_of_a_key_file_is_one(caplog: pytest.LogCaptureFixture) -> N
 
     assert {"alice", "ci@example.org"} < KeyRing.parse(example).principals
     assert not caplog.records
+
+
+def test_the_example_of_budgets_is_one() -> None:
+    example = PAGE[PAGE.index("    [budget.alice]") : PAGE.index("## Metrics")]
+
+    budgets = parse_budgets(textwrap.dedent(example))
+
+    assert budgets["alice"].cost_per_month == 100
+    assert budgets["*"].tokens_per_day == 200_000

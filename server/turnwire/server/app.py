@@ -9,7 +9,7 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -27,8 +27,14 @@ from turnwire.server.doors.http.origin import Origins
 from turnwire.server.doors.http.server import HttpServer
 from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.doors.websocket.options import WebSocketOptions
+from turnwire.server.engine.profile import Price
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.keys import KeyRing
+from turnwire.server.ledger.budgets import Budgets
+from turnwire.server.ledger.budgets_file import reload_budgets
+from turnwire.server.ledger.opening import DataError, DataRoom
+from turnwire.server.ledger.port import Ledger
+from turnwire.server.ledger.recorder import BudgetLedger, PriceOf
 from turnwire.server.media.fetch import Fetcher
 from turnwire.server.media.reader import MediaReader
 from turnwire.server.media.service import ImageService
@@ -46,11 +52,14 @@ from turnwire.server.runtime.sessions import SessionRoom, forget_in_time
 from turnwire.server.sealing import SealFileError, Seals
 from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
+from turnwire.server.session.toolsets import ToolSets
+from turnwire.server.store.durable import DurableStore
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.telemetry.carried import CarriedMetrics
 from turnwire.server.telemetry.endpoint import MetricsEndpoint
 from turnwire.server.telemetry.engine_metrics import EngineMetrics, PricedMetrics
 from turnwire.server.telemetry.kept_metrics import KeptMetrics
+from turnwire.server.telemetry.ledger_metrics import LedgerMetrics
 from turnwire.server.telemetry.metrics import Metrics
 from turnwire.server.telemetry.routing_metrics import RoutingMetrics
 from turnwire.server.tools.config import ToolsConfig
@@ -90,10 +99,38 @@ def _seals(config: ServerConfig) -> Seals:
         raise ConfigError([str(error)]) from error
 
 
-def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools, metrics: Metrics) -> Services:
+@dataclass(frozen=True, slots=True)
+class _Books:
+    """Where responses are kept and accounted for."""
+
+    store: DurableStore | MemoryStore
+    ledger: Ledger
+    tool_sets: ToolSets
+    budgets: Budgets
+
+
+def _books(config: ServerConfig, metrics: CollectorRegistry, price: PriceOf, stack: AsyncExitStack) -> _Books:
+    wall = LoopClock().wall
+    budgets = Budgets(config.budgets, wall)
+    tool_sets = ToolSets()
+    ledger_metrics = LedgerMetrics(metrics)
+    if config.data is None:
+        _log.info("responses and usage are kept in memory and end with the process: there is no --data-dir")
+        return _Books(MemoryStore(), BudgetLedger(budgets, price), tool_sets, budgets)
+    try:
+        room = DataRoom(config.data, budgets, price, wall, tool_sets, ledger_metrics)
+    except DataError as error:
+        raise StartError(str(error)) from error
+    ledger_metrics.watch(room.consumer)
+    stack.push_async_callback(room.aclose)
+    return _Books(room.store, room.ledger, tool_sets, budgets)
+
+
+def _services(
+    config: ServerConfig, registry: EngineRegistry, tools: HostedTools, metrics: Metrics, books: _Books
+) -> Services:
     seals = _seals(config)
     media = config.media if "inline-images" in config.disable else replace(config.media, service="")
-    store = MemoryStore()
     policy = Preparer(
         registry.resolve,
         config.limits,
@@ -101,7 +138,7 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
         hosted=tools,
         profile=registry.profile,
         seals=seals,
-        find_items=store.find_items,
+        find_items=books.store.find_items,
         notices=CarriedMetrics(metrics.registry),
         media=MediaReader(media),
         takes=registry.takes,
@@ -111,7 +148,9 @@ def _services(config: ServerConfig, registry: EngineRegistry, tools: HostedTools
     services = Services(
         engines=registry,
         policy=policy,
-        store=store,
+        store=books.store,
+        ledger=books.ledger,
+        tool_sets=books.tool_sets,
         seals=seals,
         tools=tools,
         clock=LoopClock(),
@@ -254,10 +293,22 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
         models = await _models(config, metrics, RoutingMetrics(collectors))
         stack.push_async_callback(models.aclose)
         engines = models.engines
-        if config.models_file is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, models.request)
-        priced = PricedMetrics(collectors, metrics, lambda model: engines.profile(model).price)
-        services = _services(config, engines, tools, priced)
+
+        def price(model: str) -> Price | None:
+            return engines.profile(model).price
+
+        priced = PricedMetrics(collectors, metrics, price)
+        books = _books(config, collectors, price, stack)
+
+        def reload() -> None:
+            if config.models_file is not None:
+                models.request()
+            if config.budgets_file is not None:
+                reload_budgets(config.budgets_file, books.budgets)
+
+        if config.models_file is not None or config.budgets_file is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+        services = _services(config, engines, tools, priced, books)
         stack.push_async_callback(services.media.aclose)
         await _serve(config, services, priced, keys, ready)
     return 0

@@ -6,12 +6,14 @@ asked for, and hosted tools. `settings` reads it from flags, environment variabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 from turnwire.server.address import Address
+from turnwire.server.ledger.budgets import Budget
+from turnwire.server.ledger.config import DataConfig
 from turnwire.server.media.config import MEDIA, MediaConfig
 from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.conversations import ConversationLimits
@@ -20,6 +22,7 @@ from turnwire.server.tools.config import ToolsConfig
 
 SWITCHES: Final[tuple[str, ...]] = (
     "inline-images",
+    "overlapped-ledger",
     "route-cache",
 )
 """Optimizations that `disable` can switch off by name."""
@@ -109,6 +112,12 @@ class ServerConfig:
     """Keys that clients must show, see `keys`; None lets anybody in, as the anonymous principal."""
     seal_key_file: Path | None = None
     """Keys that seal what clients keep for the server, see `sealing`; None makes one that is gone with the process."""
+    data: DataConfig | None = None
+    """Where responses and the usage ledger are kept; None keeps them in memory."""
+    budgets_file: Path | None = None
+    """Where budgets come from, and are read again on SIGHUP."""
+    budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
+    """What principals may use."""
     allow_public: bool = False
     """Whether addresses that others can reach may be bound without keys."""
     disable: frozenset[str] = frozenset()

@@ -23,6 +23,7 @@ from turnwire.server.config import (
     ServerConfig,
     TlsConfig,
 )
+from turnwire.server.data_settings import DATA_SETTINGS, read_budgets, read_data
 from turnwire.server.doors.http.origin import ANY, read_origin
 from turnwire.server.media.allowlist import HostPattern, parse_pattern
 from turnwire.server.media.config import MediaConfig
@@ -121,6 +122,7 @@ _SETTINGS: Final = (
     Setting("tools_file", "Run the hosted tools of this file: MCP servers, web search.", "", "--tools-file", "FILE"),
     Setting("api_key_file", "Let in only who shows a key of this file.", "", "--api-key-file", "FILE"),
     Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
+    *DATA_SETTINGS,
     Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
     Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
     Setting(
@@ -208,6 +210,9 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         tools=_tools(sources, environ),
         api_key_file=get_in("api_key_file", values.file, None),
         seal_key_file=get_in("seal_key_file", values.file, None),
+        data=read_data(sources),
+        budgets_file=get_in("budgets", values.file, None),
+        budgets=read_budgets(sources),
         allow_public=get("allow_public", values.read_bool, base.allow_public),
         disable=get("disable", values.read_names(SWITCHES), base.disable),
         tls=_tls(sources),

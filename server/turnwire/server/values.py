@@ -189,6 +189,19 @@ def file(folder: Path) -> Callable[[object], Path]:
     return read
 
 
+def directory(folder: Path) -> Callable[[object], Path]:
+    """Makes a reader of paths of directories, which may be missing; relative ones are taken from `folder`."""
+
+    def read(value: object) -> Path:
+        path = folder / Path(read_text(value)).expanduser()
+        if path.exists() and not path.is_dir():
+            msg = f"{path} is not a directory"
+            raise ValueError(msg)
+        return path
+
+    return read
+
+
 def address(folder: Path) -> Callable[[object], Address | None]:
     """Makes a reader of one address; relative socket paths are taken from `folder`."""
 

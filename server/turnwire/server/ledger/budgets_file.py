@@ -5,12 +5,15 @@ Above it: the settings, and whoever reads the file again. Below it: budgets.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from turnwire.server.ledger.budgets import Budget
+from turnwire.server.ledger.budgets import Budget, Budgets
 from turnwire.server.toml.tables import FileError, Table, read_text, read_top
+
+_log: Final = logging.getLogger(__name__)
 
 _MOST_TOKENS: Final = 10**15
 _MOST_COST: Final = 1e12
@@ -56,3 +59,14 @@ def _budget(table: Table) -> Budget:
         table.problem("tokens_per_day", "is missing, and so is every other limit: this budget limits nothing")
     table.refuse_unknown_keys()
     return budget
+
+
+def reload_budgets(path: Path, budgets: Budgets) -> None:
+    """Reads a file of budgets again and puts it in force; one with mistakes changes nothing and is logged."""
+    try:
+        budgets.replace(load_budgets(path))
+    except BudgetsFileError as error:
+        for problem in error.problems:
+            _log.error("budgets are as before: %s", problem)
+    else:
+        _log.info("budgets of %s are in force", path)

@@ -74,14 +74,17 @@ class Journal:
         """Bytes appended by this process."""
         self.records = 0
         """Records appended by this process."""
-        files = journal_files(folder)
         try:
+            files = journal_files(folder)
             for path in files.values():
                 _cut(path)
+            files = journal_files(folder)
+            last = max(files, default=0)
+            size = files[last].stat().st_size if files else 0
         except OSError as error:
             msg = f"{error.filename or folder}: cannot be read: {error.strerror}"
             raise JournalError(msg) from error
-        self.end = Position(max(files, default=0), 0)
+        self.end = Position(last, size)
         """Behind the last record."""
 
     def roll(self) -> int:
