@@ -183,8 +183,81 @@ async def test_one_shot_methods_need_no_session() -> None:
         with pytest.raises(RequestRejectedError) as caught:
             await client.rpc.create_response(model="m", input="x", temperature=9)
         assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
-        with pytest.raises(RpcFailedError, match="StreamResponse streams outside of a session"):
-            client.rpc.stream_response(model="m", input="x")
+        assert (await client.rpc.get_capabilities()).features
+
+
+async def test_one_shot_methods_stream() -> None:
+    async with asyncio.timeout(BOUND), serving() as site, Client(site.address, options=QUICK) as client:
+        kinds = [event.kind async for event in client.rpc.stream_response(model="m", input="x")]
+        assert (kinds[0], kinds[-1]) == ("created", "done")
+        whole = await client.rpc.stream_response(model="m", input="x").get_final_response()
+        assert whole.output[0].message.content.parts.parts[0].output_text.text == "Found it."
+        with pytest.raises(RequestRejectedError) as caught:
+            await client.rpc.stream_response(model="m", input="x", temperature=9).get_final_response()
+        assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
+        await site.room.idle()
+
+
+async def test_a_background_response_can_be_left_and_followed() -> None:
+    async with asyncio.timeout(BOUND), serving() as site, Client(site.address, options=QUICK) as client:
+        made = await client.rpc.create_response(model="m", input="x", background=True)
+        numbers = [event.sequence_number async for event in client.rpc.follow_response(made.id)]
+        assert numbers == list(range(len(numbers)))
+        left = client.rpc.stream_response(model="m", input="x", background=True)
+        async for event in left:
+            assert event.kind == "created"
+            break
+        left.cancel()
+        assert await client.rpc.follow_response(made.id, starting_after=2).get_final_response()
+        await site.room.background.aclose()
+
+
+async def test_a_stream_that_is_cancelled_frees_its_response() -> None:
+    async with asyncio.timeout(BOUND), serving() as site, Client(site.address, options=QUICK) as client:
+        stream = client.rpc.stream_response(model="m", input="x")
+        async for _ in stream:
+            stream.cancel()
+            break
+        await site.room.idle()
+        stream = client.rpc.stream_response(model="m", input="x")
+        stream.cancel()
+        with pytest.raises(RpcFailedError, match="cancelled"):
+            await stream.get_final_response()
+
+
+@pytest.mark.parametrize(
+    ("body", "failure"),
+    [
+        (b"\x00\x00\x00\x00\x09short", ProtocolError),
+        (b"\x00\x00\x00\x00\x02\xff\xff", ProtocolError),
+        (b"\x07\x00\x00\x00\x00", ProtocolError),
+        (b"\x00\xff\xff\xff\xff", RpcFailedError),
+        (b"\x01\x00\x00\x00\x00", RequestRejectedError),
+    ],
+)
+async def test_what_is_no_stream_of_ours_is_refused(body: bytes, failure: type[Exception]) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type="application/vnd.turnwire.frames")
+
+    async with asyncio.timeout(BOUND), strange(answer) as address, Client(address, options=QUICK) as client:
+        with pytest.raises(failure):
+            await client.rpc.stream_response(model="m", input="x").get_final_response()
+
+
+async def test_a_stream_that_is_cut_off_is_lost() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.content_type = "application/vnd.turnwire.frames"
+        await response.prepare(request)
+        await response.write(b"\x00\x00\x00\x00\x00")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with asyncio.timeout(BOUND), strange(answer) as address, Client(address, options=QUICK) as client:
+        with pytest.raises(RpcFailedError) as caught:
+            await client.rpc.stream_response(model="m", input="x").get_final_response()
+        assert caught.value.status == "UNAVAILABLE"
 
 
 async def test_a_key_is_sent_and_its_absence_explained() -> None:

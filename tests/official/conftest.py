@@ -25,6 +25,7 @@ from turnwire.v1.official.http import HttpApi, HttpRequest, HttpResponse
 from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
+    GetCapabilitiesResponse,
     ListInputItemsRequest,
     ListInputItemsResponse,
     Model,
@@ -146,6 +147,9 @@ class FakeCaller:
 
     async def list_models(self) -> Sequence[Model]:
         return self.models
+
+    async def get_capabilities(self) -> GetCapabilitiesResponse:
+        return GetCapabilitiesResponse(server="fake")
 
     def _found(self, response_id: str) -> Response:
         if self.response is None:

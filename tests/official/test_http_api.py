@@ -464,6 +464,42 @@ async def test_our_own_unary_methods_go_over_http(asker: Asker) -> None:
     assert compaction.id == "resp_c"
     models = await ask("ListModels", pb.ListModelsRequest(), pb.ListModelsResponse)
     assert [model.id for model in models.models] == ["m"]
+    able = await ask("GetCapabilities", pb.GetCapabilitiesRequest(), pb.GetCapabilitiesResponse)
+    assert able.server == "fake"
+
+
+def frames(data: bytes) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    while data:
+        size = int.from_bytes(data[1:5], "big")
+        found.append((data[0], data[5 : 5 + size]))
+        data = data[5 + size :]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("StreamResponse", pb.StreamResponseRequest(create=ResponseCreate(model="m"))),
+        ("FollowResponse", pb.FollowResponseRequest(response_id="resp_1", starting_after=3)),
+    ],
+)
+async def test_our_own_streams_are_frames(asker: Asker, name: str, request_: Any) -> None:
+    asker.caller.batches = [[created()], [done()]]
+    asker.caller.ends = RequestError(make_error("session_lost", "it was lost"))
+
+    got = await asker.ask("POST", SERVICE + name, request_.SerializeToString(), content_type="application/proto")
+
+    assert (got.status, got.headers["content-type"]) == (200, "application/vnd.turnwire.frames")
+    assert not isinstance(got.body, bytes)
+    *messages, (kind, error) = frames(b"".join([piece async for piece in got.body]))
+    batches = [(kind, list(pb.StreamResponseResponse.FromString(data).events)) for kind, data in messages]
+    assert batches == [(0, [created()]), (0, [done()])]
+    assert (kind, Error.FromString(error).code) == (1, "session_lost")
+    assert frames(got.filler) == [(0, b"")]
+    assert asker.caller.closed == 1
+    (asked,) = asker.caller.asked
+    assert asked[0] in ("respond", "follow")
 
 
 @pytest.mark.parametrize(
@@ -473,6 +509,14 @@ async def test_our_own_unary_methods_go_over_http(asker: Asker) -> None:
         ("GetResponse", b"", 400, "missing_required_parameter", "response_id"),
         ("GetResponse", b"\xff\xff", 400, "invalid_request_error", None),
         ("Connect", b"", 404, "unknown_url", None),
+        (
+            "StreamResponse",
+            pb.StreamResponseRequest(create=ResponseCreate(hold=True)).SerializeToString(),
+            400,
+            "unsupported_parameter",
+            "hold",
+        ),
+        ("FollowResponse", b"", 400, "missing_required_parameter", "response_id"),
         ("Nothing", b"", 404, "unknown_url", None),
         ("GetResponse/more", b"", 404, "unknown_url", None),
         ("ListModels", b"x" * 5000, 413, "request_too_large", None),

@@ -352,7 +352,6 @@ async def test_lanes_are_used_again(place: Place, backend: RemoteBackend) -> Non
     assert session.gauges().lanes == 1
 
 
-@pytest.mark.parametrize("scheme", ["grpc"])
 async def test_a_response_in_the_background_outlives_its_reader(place: Place, backend: RemoteBackend) -> None:
     reader = Reader(backend, asking(background=True))
     response_id = await reader.created()
@@ -371,7 +370,6 @@ async def test_a_response_in_the_background_outlives_its_reader(place: Place, ba
     assert (await caller.get_response(response_id)).output
 
 
-@pytest.mark.parametrize("scheme", ["grpc"])
 async def test_a_response_in_the_background_is_cancelled_by_its_id(place: Place, backend: RemoteBackend) -> None:
     reader = Reader(backend, asking(background=True))
     response_id = await reader.created()
@@ -379,15 +377,6 @@ async def test_a_response_in_the_background_is_cancelled_by_its_id(place: Place,
     assert response.status == ResponseStatus.RESPONSE_STATUS_CANCELLED
     await place.aborted(response_id)
     await reader.batches.aclose()
-
-
-@pytest.mark.parametrize("scheme", ["ws"])
-async def test_there_is_no_background_over_websocket(backend: RemoteBackend) -> None:
-    error = (await refused(Reader(backend, asking(background=True)))).error
-    assert (error.code, error.param) == ("unsupported_parameter", "background")
-    with pytest.raises(RequestError) as caught:
-        await anext(backend.caller(None).follow_response("resp_1", None))
-    assert (caught.value.error.code, caught.value.error.param) == ("unsupported_parameter", "stream")
 
 
 def test_a_backend_without_response_credit_would_be_unbounded() -> None:

@@ -20,6 +20,7 @@ from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
     ConnectResponse,
+    GetCapabilitiesResponse,
     ListInputItemsRequest,
     ListInputItemsResponse,
     Model,
@@ -140,6 +141,10 @@ class BridgeCaller:
     async def list_models(self) -> Sequence[Model]:
         """Lists the models. Cancelling it is safe."""
         return await (await self._routes.open(self._authorization)).list_models()
+
+    async def get_capabilities(self) -> GetCapabilitiesResponse:
+        """Tells what the server behind can do. Cancelling it is safe."""
+        return await (await self._routes.open(self._authorization)).get_capabilities()
 
 
 class BridgeBackend:

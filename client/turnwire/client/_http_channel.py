@@ -2,7 +2,7 @@
 
 Below: aiohttp, which is needed for such addresses only. Above: the stubs, which take this for a gRPC channel, and
 `_websocket`. The request is the serialized message, the answer too, or with another status than 200 a serialized
-`turnwire.v1.Error`.
+`turnwire.v1.Error`. Methods that stream are answered by frames, see `_http_stream`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from turnwire.client._channel import ChannelOptions
+from turnwire.client._http_stream import HttpStream, unreachable
 from turnwire.client.exceptions import (
     AuthenticationError,
     ProtocolError,
@@ -39,6 +40,9 @@ PATH: Final = "/v1/responses"
 
 CONTENT_TYPE: Final = "application/proto"
 """Of serialized messages, both ways."""
+
+_SILENCE: Final = 60.0
+"""Seconds without a frame after which a server is gone; it says something every 15 s."""
 
 _MAX_REFUSAL: Final = 64 * 1024
 """Bytes of an error at most."""
@@ -200,30 +204,54 @@ class HttpChannel:
 
         return call
 
-    def unary_stream(self, path: str, *_: Any, **__: Any) -> Callable[..., NoReturn]:
+    def unary_stream(
+        self,
+        path: str,
+        request_serializer: Callable[[Any], bytes],
+        response_deserializer: Callable[[bytes], Any],
+        **_: Any,
+    ) -> Callable[..., HttpStream]:
+        """Returns a method that streams."""
+
+        def call(request: Any, *, metadata: Sequence[tuple[str, str]] = ()) -> HttpStream:
+            body = request_serializer(request)
+
+            def post() -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+                return self._posted(path, body, dict(metadata), silence=_SILENCE)
+
+            return HttpStream(path, post, response_deserializer, self.options.max_message_bytes)
+
+        return call
+
+    def stream_stream(self, path: str, *_: Any, **__: Any) -> Callable[..., NoReturn]:
         """Returns a method that says that it cannot be had here."""
 
         def call(*_: Any, **__: Any) -> NoReturn:
             method = path.rpartition("/")[2]
-            message = f"{method} streams outside of a session, which needs a grpc:// address"
-            raise RpcFailedError("UNIMPLEMENTED", message)
+            raise RpcFailedError("UNIMPLEMENTED", f"{method} streams both ways: over a socket, or a grpc:// address")
 
         return call
 
-    stream_stream = unary_stream
-
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        async with self._posted(path, body, headers) as answer:
+            return await _read(answer, self.options.max_message_bytes)
+
+    def _posted(
+        self, path: str, body: bytes, headers: Mapping[str, str], silence: float | None = None
+    ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Returns the answer to a request, which is sent when it is entered; `silence` in seconds ends it."""
         url = f"{self.where.methods}{path}"
-        async with self.session().post(
+        timeout = _aiohttp().ClientTimeout(total=None, sock_connect=self.options.connect_timeout, sock_read=silence)
+        return self.session().post(
             url,
             data=body,
-            headers={**headers, "content-type": CONTENT_TYPE, "accept": CONTENT_TYPE, "accept-encoding": "identity"},
+            headers={**headers, "content-type": CONTENT_TYPE, "accept-encoding": "identity"},
             allow_redirects=False,
             proxy=proxy_of(url),
             ssl=self.tls,
             server_hostname=self.options.server_name,
-        ) as answer:
-            return await _read(answer, self.options.max_message_bytes)
+            timeout=timeout,
+        )
 
     async def _check(self, answer: aiohttp.ClientResponse) -> None:
         """Raises for every answer that is a refusal: of a method, or of an upgrade."""
@@ -272,11 +300,6 @@ class _ErrorFields(msgspec.Struct):
 
 class _PublicError(msgspec.Struct):
     error: _ErrorFields
-
-
-def unreachable(error: Exception) -> RpcFailedError:
-    """Returns the exception for a connection that could not be made or was lost."""
-    return RpcFailedError("UNAVAILABLE", str(error) or type(error).__name__)
 
 
 def _aiohttp() -> Any:

@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from turnwire.client._channel import ChannelOptions
-from turnwire.client._http_channel import HttpChannel, proxy_of, unreachable
+from turnwire.client._http_channel import HttpChannel, proxy_of
+from turnwire.client._http_stream import unreachable
 from turnwire.client.exceptions import AuthenticationError, ProtocolError, RequestRejectedError, RpcFailedError
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error

@@ -26,6 +26,8 @@ from turnwire.v1.responses_service_pb2 import (
     CountInputTokensRequest,
     DeleteResponseRequest,
     FollowResponseRequest,
+    GetCapabilitiesRequest,
+    GetCapabilitiesResponse,
     GetResponseRequest,
     ListInputItemsRequest,
     ListInputItemsResponse,
@@ -73,15 +75,13 @@ class RemoteCaller:
         """Creates a response on the shared session and yields its events in batches; see `Caller.respond`.
 
         What it continues is found there whether or not it was stored. One with `background` goes on a stream of its
-        own, which a WebSocket address does not offer. Cancelling it, or closing the generator, cancels the response
-        unless it has `background`.
+        own. Cancelling it, or closing the generator, cancels the response unless it has `background`.
         """
         if create.hold:
             raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
         with self._shared.in_use():
             batches: _Batches
             if create.background:
-                self._shared.check_streams("background")
                 request = StreamResponseRequest(create=create, context=context)
                 batches = self._stream(lambda stub: stub.StreamResponse(request, metadata=self._metadata))
             else:
@@ -110,7 +110,6 @@ class RemoteCaller:
         """Yields the events of a background response; see `Caller`. Cancelling it ends the following only."""
         request = FollowResponseRequest(response_id=response_id, starting_after=starting_after)
         with self._shared.in_use():
-            self._shared.check_streams("stream")
             batches = self._stream(lambda stub: stub.FollowResponse(request, metadata=self._metadata))
             async with aclosing(batches):
                 async for events in batches:
@@ -146,6 +145,10 @@ class RemoteCaller:
         """Lists the models. Cancelling it is safe."""
         answer = await self._call(lambda stub: stub.ListModels(ListModelsRequest(), metadata=self._metadata))
         return answer.models
+
+    async def get_capabilities(self) -> GetCapabilitiesResponse:
+        """Tells what the server can do. Cancelling it is safe."""
+        return await self._call(lambda stub: stub.GetCapabilities(GetCapabilitiesRequest(), metadata=self._metadata))
 
     async def _call(self, method: Callable[[ResponsesServiceStub], Awaitable[T]]) -> T:
         with self._shared.in_use():

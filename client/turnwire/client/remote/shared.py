@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Final
 
 from turnwire.client._connection import Connection, Signal
-from turnwire.client._dial import is_websocket, open_transport
+from turnwire.client._dial import open_transport
 from turnwire.client._fold import ResponseState
 from turnwire.client._transport import ServerTransport
 from turnwire.client.client import FEATURES
@@ -142,16 +142,6 @@ class SharedSession:
             yield
         finally:
             self._users -= 1
-
-    def check_streams(self, param: str) -> None:
-        """Checks that the server offers streams beside the session, which `param` asks for.
-
-        Raises:
-            RequestError: `unsupported_parameter`: it is reached by WebSocket.
-        """
-        if is_websocket(self._address):
-            message = f"'{param}' needs a stream beside the session, which there is over gRPC only."
-            raise reject("unsupported_parameter", message, param=param)
 
     async def open(self) -> OpenSession:
         """Returns the session, opened if it is not open. Cancelling it is safe: the session is opened all the same.

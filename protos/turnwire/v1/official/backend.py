@@ -16,6 +16,7 @@ from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
     ConnectResponse,
+    GetCapabilitiesResponse,
     ListInputItemsRequest,
     ListInputItemsResponse,
     Model,
@@ -154,6 +155,10 @@ class Caller(Protocol):
 
     async def list_models(self) -> Sequence[Model]:
         """Lists the models. Safe to cancel."""
+        ...
+
+    async def get_capabilities(self) -> GetCapabilitiesResponse:
+        """Tells what the server can do. Safe to cancel."""
         ...
 
 

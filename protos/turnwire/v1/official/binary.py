@@ -1,26 +1,45 @@
-"""The unary methods of turnwire's own protocol over plain HTTP, for clients that cannot speak gRPC.
+"""The methods of turnwire's own protocol over plain HTTP, for clients that cannot speak gRPC.
 
 Above it: `http`. Below it: the port. `POST /turnwire.v1.ResponsesService/METHOD` with `Content-Type: application/proto`
 takes the request message of the method and is answered by its response message. An error has the HTTP status of the
-table and a `turnwire.v1.Error` as its body. Streams go over gRPC or the WebSocket subprotocol `turnwire.v1`.
+table and a `turnwire.v1.Error` as its body.
+
+Methods that stream are answered by frames: a byte that tells the kind, four bytes of length, big-endian, and as many
+bytes. Kind 0 is a response message, one without events being a sign of life; kind 1 is a `turnwire.v1.Error`, by which
+the stream ends. `Connect`, which streams both ways, goes over gRPC or the WebSocket subprotocol `turnwire.v1`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from struct import Struct
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from turnwire.v1 import responses_service_pb2 as pb
-from turnwire.v1.errors import reject
+from turnwire.v1.error_pb2 import Error
+from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.json.refusal import shown
 from turnwire.v1.official.backend import Caller
-from turnwire.v1.official.creating import create_whole
+from turnwire.v1.official.creating import Batches, create_whole, ended_early
+from turnwire.v1.official.errors import internal_error
 from turnwire.v1.official.messages import PROTO, HttpRequest, HttpResponse, check_body, no_hold
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ResponsesService"].full_name
 """The first part of the paths."""
+
+FRAMES: Final = "application/vnd.turnwire.frames"
+"""Content type of a stream of frames."""
+MESSAGE: Final = 0
+ERROR: Final = 1
+"""Kinds of frames."""
+HEAD: Final = Struct("!BI")
+"""What a frame begins with: kind and length."""
+
+_log: Final = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Message)
 
@@ -37,17 +56,57 @@ async def serve_method(caller: Caller, request: HttpRequest, path: Sequence[str]
     Raises:
         RequestError: There is no such method, or it refused.
     """
-    entry = _METHODS.get(path[0]) if len(path) == 1 else None
-    if entry is None:
-        names = ", ".join(sorted(_METHODS))
+    name = path[0] if len(path) == 1 else ""
+    if name not in _METHODS and name not in _STREAMS:
+        names = ", ".join(sorted((*_METHODS, *_STREAMS)))
         message = f"Unknown request URL: {shown(request.path)}. The methods over HTTP are {names}."
         raise reject("unknown_url", message, path=shown(request.path))
     if request.method != "POST":
         raise reject("method_not_supported", f"Not allowed to {shown(request.method)}: methods take POST.")
     check_body(request, (PROTO, "application/x-protobuf"), limit)
-    kind, serve = entry
+    if name in _STREAMS:
+        kind, stream = _STREAMS[name]
+        body = _frames(stream(caller, _decoded(kind, request.body)))
+        # Up to the first batch: refusals come out here, and from here on closing it has an effect.
+        await anext(body)
+        headers = {"content-type": FRAMES, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        return HttpResponse(200, headers, body, filler=_frame(MESSAGE, b""))
+    kind, serve = _METHODS[name]
     answer = await serve(caller, _decoded(kind, request.body))
     return HttpResponse(200, {"content-type": PROTO}, answer.SerializeToString())
+
+
+async def _frames(batches: Batches) -> AsyncGenerator[bytes, None]:
+    """Yields nothing when the first batch is there, and then every batch as a frame.
+
+    Raises:
+        RequestError: Before anything was yielded.
+    """
+    async with aclosing(batches):
+        events = await anext(batches, None)
+        if events is None:
+            raise ended_early()
+        yield b""
+        while events is not None:
+            # A FollowResponseResponse looks the same.
+            yield _frame(MESSAGE, pb.StreamResponseResponse(events=events).SerializeToString())
+            try:
+                events = await anext(batches, None)
+            except RequestError as lost:
+                yield _failure(lost.error)
+                return
+            except Exception:
+                _log.exception("a stream of events failed")
+                yield _failure(internal_error())
+                return
+
+
+def _failure(error: Error) -> bytes:
+    return _frame(ERROR, error.SerializeToString())
+
+
+def _frame(kind: int, data: bytes) -> bytes:
+    return HEAD.pack(kind, len(data)) + data
 
 
 def _decoded(kind: type[M], data: bytes) -> M:
@@ -62,9 +121,8 @@ async def _create(caller: Caller, request: pb.CreateResponseRequest) -> Message:
     create = request.create
     if create.hold:
         raise no_hold()
-    for name in ("stream", "background"):
-        if getattr(create, name):
-            raise reject("unsupported_parameter", f"'{name}' is not supported here.", param=name)
+    if create.stream:
+        raise reject("unsupported_parameter", "'stream' is not supported here: use StreamResponse.", param="stream")
     answer = await create_whole(caller, create, request.context)
     return pb.CreateResponseResponse(response=answer.response())
 
@@ -99,6 +157,21 @@ async def _models(caller: Caller, request: pb.ListModelsRequest) -> Message:
     return pb.ListModelsResponse(models=await caller.list_models())
 
 
+async def _capabilities(caller: Caller, request: pb.GetCapabilitiesRequest) -> Message:
+    return await caller.get_capabilities()
+
+
+def _stream(caller: Caller, request: pb.StreamResponseRequest) -> Batches:
+    if request.create.hold:
+        raise no_hold()
+    return caller.respond(request.create, request.context)
+
+
+def _follow(caller: Caller, request: pb.FollowResponseRequest) -> Batches:
+    after = request.starting_after if request.HasField("starting_after") else None
+    return caller.follow_response(_named(request.response_id), after)
+
+
 def _named(response_id: str) -> str:
     if not response_id:
         raise reject("missing_required_parameter", "Missing required parameter: 'response_id'.", param="response_id")
@@ -114,4 +187,9 @@ _METHODS: Final[dict[str, tuple[type[Any], Callable[[Caller, Any], Awaitable[Mes
     "CountInputTokens": (pb.CountInputTokensRequest, _count),
     "CompactResponse": (pb.CompactResponseRequest, _compact),
     "ListModels": (pb.ListModelsRequest, _models),
+    "GetCapabilities": (pb.GetCapabilitiesRequest, _capabilities),
+}
+_STREAMS: Final[dict[str, tuple[type[Any], Callable[[Caller, Any], Batches]]]] = {
+    "StreamResponse": (pb.StreamResponseRequest, _stream),
+    "FollowResponse": (pb.FollowResponseRequest, _follow),
 }

@@ -58,8 +58,11 @@ class HttpResponse:
     headers: dict[str, str]
     """By lower-case name; `content-type` among them where there is a body."""
     body: bytes | AsyncGenerator[bytes, None] = b""
-    """The whole body, or the pieces of an event stream, each at least one whole event. Closing the generator cancels
+    """The whole body, or the pieces of a stream, each at least one whole event. Closing the generator cancels
     the response behind it; it has begun, so that closing works at once. Whoever takes the answer has to close it."""
+
+    filler: bytes = b": keep-alive\n\n"
+    """What may be sent between pieces of a stream that is silent, so that nobody takes it for dead."""
 
     @property
     def whole(self) -> bytes:

@@ -25,7 +25,7 @@ from turnwire.v1.item_pb2 import Logprob
 from turnwire.v1.json import encoder
 from turnwire.v1.json.encode import encoder_of
 from turnwire.v1.json.plan import shape_of
-from turnwire.v1.official.answer import Answer, item_id, line
+from turnwire.v1.official.answer import Answer, item_id, item_json, line
 from turnwire.v1.response_pb2 import DoneReason, Response, ResponseCreate, ResponseStatus
 from turnwire.v1.server_event_pb2 import ServerEvent
 
@@ -168,9 +168,7 @@ class OfficialStream:
             case "response_queued":
                 return [self._queued(event)]
             case "output_item_added":
-                item = event.output_item_added.item
-                self._know(event.output_item_added.output_index, item)
-                return [self._plain(kind, event)]
+                return [self._item_added(event)]
             case "output_item_done":
                 return [self._item_done(event)]
             case "output_item_truncated":
@@ -204,6 +202,23 @@ class OfficialStream:
         """Returns an event that carries the response."""
         data = b'{"type":"%b","response":%b,"sequence_number":%d%b' % (of_type.encode(), whole, sequence, self._tail)
         return Frame(of_type, data)
+
+    def _item_added(self, event: ServerEvent) -> Frame:
+        added = event.output_item_added
+        self._know(added.output_index, added.item)
+        if event.extra_json:
+            return self._foreign("output_item_added", event)
+        item = item_json(added.item)
+        if added.item.HasField("reasoning") and not added.item.reasoning.content:
+            # Clients append the parts that follow to it.
+            item = item[:-1] + b',"content":[]}'
+        data = b'{"type":"response.output_item.added","output_index":%d,"item":%b,"sequence_number":%d%b' % (
+            added.output_index,
+            item,
+            event.sequence_number,
+            self._tail,
+        )
+        return Frame("response.output_item.added", data)
 
     def _item_done(self, event: ServerEvent) -> Frame:
         done = event.output_item_done

@@ -17,6 +17,7 @@ from turnwire.server.runtime.models import told
 from turnwire.server.runtime.one_shot import one_response
 from turnwire.server.runtime.probing import count_input_tokens
 from turnwire.server.runtime.runner import SessionRunner
+from turnwire.server.runtime.services import FEATURES
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.server.session.state import State
@@ -28,6 +29,7 @@ from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
     ConnectResponse,
+    GetCapabilitiesResponse,
     ListInputItemsRequest,
     ListInputItemsResponse,
     Model,
@@ -189,6 +191,11 @@ class LocalCaller:
         """Lists the models; see `Caller`."""
         services = self._services
         return [told(info, engine.name, services.started) for info, engine in services.engines.models()]
+
+    async def get_capabilities(self) -> GetCapabilitiesResponse:
+        """Tells what the server can do; see `Caller`."""
+        services = self._services
+        return GetCapabilitiesResponse(server=services.server, features=FEATURES, limits=services.limits.to_proto())
 
     async def _state(self, response_id: str, session_id: str = "") -> State:
         """Finds a response that is stored, at work in the background, or of a session.

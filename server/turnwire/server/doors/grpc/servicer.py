@@ -13,7 +13,6 @@ from turnwire.server.doors.grpc.connect import BytesContext, serve_stream, write
 from turnwire.server.doors.grpc.oneshot import create_response, write_events, write_response
 from turnwire.server.doors.grpc.status import abort
 from turnwire.server.runtime.local import Keys, LocalCaller
-from turnwire.server.runtime.services import FEATURES
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.v1 import responses_service_pb2 as pb
 from turnwire.v1.errors import RequestError, make_error, reject
@@ -178,9 +177,7 @@ class ResponsesServicer:
         self, caller: LocalCaller, request: pb.GetCapabilitiesRequest
     ) -> pb.GetCapabilitiesResponse:
         """Tells what the server can do."""
-        return pb.GetCapabilitiesResponse(
-            server=self._services.server, features=FEATURES, limits=self._services.limits.to_proto()
-        )
+        return await caller.get_capabilities()
 
 
 def _decoded(kind: type[_Request], data: bytes) -> _Request:

@@ -1,4 +1,4 @@
-"""One event stream on its way to a client: comments while it is silent, and an end for clients that take nothing.
+"""One stream of events on its way to a client: fillers while it is silent, and an end for clients that take nothing.
 
 Above it: `server`. Below it: aiohttp. One timer serves both, and is set again when it fires, so that a token costs no
 timer.
@@ -17,9 +17,6 @@ from aiohttp import web
 from turnwire.server.doors.http.options import HttpOptions
 from turnwire.server.runtime.clock import Clock, Timer
 
-COMMENT: Final = b": keep-alive\n\n"
-"""What is sent into silence; readers of event streams skip it."""
-
 _log: Final = logging.getLogger(__name__)
 
 
@@ -27,11 +24,17 @@ class EventStream:
     """Writes the pieces of an event stream."""
 
     def __init__(
-        self, request: web.BaseRequest, response: web.StreamResponse, clock: Clock, options: HttpOptions
+        self,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        filler: bytes,
+        clock: Clock,
+        options: HttpOptions,
     ) -> None:
-        """Takes the request and its response, which is prepared by `serve`."""
+        """Takes the request, its response, which is prepared by `serve`, and what is sent into silence."""
         self._request = request
         self._response = response
+        self._filler = filler
         self._clock = clock
         self._options = options
         self._timer: Timer | None = None
@@ -84,7 +87,7 @@ class EventStream:
     async def _say_something(self) -> None:
         # Whoever is gone is found out by the write of the next event, or by the loss of the connection.
         with suppress(ConnectionError):
-            await self._write(COMMENT)
+            await self._write(self._filler)
 
     def _cut_off(self) -> None:
         _log.info("a client took nothing for %g s and was cut off", self._options.stall_timeout)

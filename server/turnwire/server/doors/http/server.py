@@ -170,7 +170,7 @@ class HttpServer:
         if isinstance(answer.body, bytes):
             return web.Response(status=answer.status, headers=headers, body=answer.body)
         response = web.StreamResponse(status=answer.status, headers=headers)
-        await EventStream(request, response, self._clock, self._options).serve(answer.body)
+        await EventStream(request, response, answer.filler, self._clock, self._options).serve(answer.body)
         return response
 
     def _headers(self, request: web.BaseRequest, answer: HttpResponse) -> dict[str, str]:
