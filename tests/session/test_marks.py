@@ -26,7 +26,7 @@ def mark(item: dict[str, Any], marker: Marker = MARKER) -> bytes:
 
 
 def said(text: str, **more: Any) -> dict[str, Any]:
-    part = {"type": "output_text", "text": text, "annotations": [], **more}
+    part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": [], **more}
     return {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [part]}
 
 

@@ -42,7 +42,7 @@ def test_nobody_gets_tokens_unasked() -> None:
     assert not core.last("done").HasField("token_output")
 
 
-def test_the_next_prompt_finds_what_was_sampled() -> None:
+def test_the_next_prompt_finds_what_was_sampled_and_what_nobody_asks_for_is_let_go() -> None:
     core = Core()
     request = core.create()
     given = record(rendered=[1], sampled=[2])
@@ -51,7 +51,9 @@ def test_the_next_prompt_finds_what_was_sampled() -> None:
     core.create(previous_response_id=core.id_of(request))
     (prompt,) = core.prompts.values()
     assert prompt.transcript.parent is not None
-    assert prompt.transcript.parent.record is given
+    kept = prompt.transcript.parent.record
+    assert kept is not None
+    assert (kept.sampled, list(kept.rendered)) == (given.sampled, [])
 
 
 def test_deltas_and_the_finished_text_carry_ids_and_log_probabilities() -> None:

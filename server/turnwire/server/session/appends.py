@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from turnwire.server.session.calls import CallKey, answered_by, no_call_found
+from turnwire.server.session.calls import NO_CALLS, CallKey, answered_by, no_call_found
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import PrepareAppend
 from turnwire.server.session.endings import Endings
@@ -178,7 +178,7 @@ class Appends:
         missing = _unanswered(appending.request.append.input, run.transcript.open_calls)
         run.appends.append(appending.digest)
         run.approvals += approvals(appending.request.append.input)
-        run.transcript = run.transcript.extend(entries, frozenset(missing))
+        run.transcript = run.transcript.extend(entries, frozenset(missing) or NO_CALLS)
         run.output.extend(entries)
         self._endings.keeping.commit(run)
         self._confirm(run, appending, index)

@@ -23,6 +23,11 @@ FAR: Final = 64
 elsewhere (the store, another session) is not gone through, since its size is known, and counts as a whole."""
 
 
+_WHOLE: Final = 30
+_SIZE: Final = 31
+_HOLDERS: Final = (1 << _WHOLE) - 1
+
+
 class SharedBytes:
     """Counts bytes of transcripts that share segments, and of settings that states share.
 
@@ -36,19 +41,20 @@ class SharedBytes:
         """Starts at zero; what is held here counts in the budget too."""
         self.total = 0
         self._budget = budget
-        self._holders: dict[int, tuple[int, int, bool]] = {}
-        """By identity: how many hold it, the bytes it was counted with, and whether these are of all before it too."""
+        self._holders: dict[Transcript | bytes, int] = {}
+        """Who is held, with one number of three parts, since there is one for each segment: the bytes it was counted
+        with above `_SIZE`, whether these are of all before it too, and how many hold it."""
 
     def hold(self, transcript: Transcript, settings: bytes = b"") -> None:
         """Counts one more holder; costs the segments that nobody held before, and one more."""
         if settings:
-            self._hold_one(id(settings), len(settings))
+            self._hold_one(settings, len(settings))
         for steps, segment in enumerate(transcript.segments(), start=1):
-            if steps > FAR and id(segment) not in self._holders:
-                self._hold_one(id(segment), segment.bytes, whole=True)
+            if steps > FAR and segment not in self._holders:
+                self._hold_one(segment, segment.bytes, whole=True)
                 break
             # The one before the new ones is measured once more: what a renderer keeps of it came after it was held.
-            if self._hold_one(id(segment), segment.own_bytes):
+            if self._hold_one(segment, segment.own_bytes):
                 break
         if self._budget is not None:
             self._budget.shared.hold(transcript, settings)
@@ -56,31 +62,35 @@ class SharedBytes:
     def release(self, transcript: Transcript, settings: bytes = b"") -> None:
         """Counts one holder less; costs the segments that nobody holds any more."""
         if settings:
-            self._release_one(id(settings))
+            self._release_one(settings)
         for segment in transcript.segments():
-            if self._release_one(id(segment)):
+            if self._release_one(segment):
                 break
         if self._budget is not None:
             self._budget.shared.release(transcript, settings)
 
-    def _hold_one(self, name: int, size: int, *, whole: bool = False) -> bool:
+    def _hold_one(self, held: Transcript | bytes, size: int, *, whole: bool = False) -> bool:
         """Returns whether it was held before."""
-        holders, counted, known_whole = self._holders.get(name, (0, 0, whole))
-        if known_whole and not whole:
-            size = counted
-        self._holders[name] = (holders + 1, size, known_whole)
-        self.total += size - counted
-        return holders > 0
+        known = self._holders.get(held)
+        if known is None:
+            self._holders[held] = size << _SIZE | whole << _WHOLE | 1
+            self.total += size
+            return False
+        if not known >> _WHOLE & 1:
+            self.total += size - (known >> _SIZE)
+            known = size << _SIZE | known & _HOLDERS
+        self._holders[held] = known + 1
+        return True
 
-    def _release_one(self, name: int) -> bool:
+    def _release_one(self, held: Transcript | bytes) -> bool:
         """Returns whether that is all: it is still held, or was counted with all before it."""
-        holders, counted, whole = self._holders[name]
-        if holders > 1:
-            self._holders[name] = (holders - 1, counted, whole)
+        known = self._holders[held]
+        if known & _HOLDERS > 1:
+            self._holders[held] = known - 1
             return True
-        del self._holders[name]
-        self.total -= counted
-        return whole
+        del self._holders[held]
+        self.total -= known >> _SIZE
+        return bool(known >> _WHOLE & 1)
 
 
 class Member:

@@ -45,6 +45,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "mcp_approval": Family("MCP approval request", "MCP approval response", must_answer=False),
 }
 
+NO_CALLS: Final[frozenset[CallKey]] = frozenset()
+"""No calls, kept once: an empty set of its own is two hundred bytes in each step of a conversation."""
+
 _PENDING: Final = (ItemStatus.ITEM_STATUS_INCOMPLETE,)
 
 
@@ -131,7 +134,7 @@ def pair(open_calls: frozenset[CallKey], items: Iterable[Item]) -> frozenset[Cal
         if key not in opened:
             raise no_call_found(key)
         opened.remove(key)
-    return frozenset(opened)
+    return frozenset(opened) or NO_CALLS
 
 
 def to_answer(open_calls: Iterable[CallKey]) -> list[CallKey]:

@@ -8,7 +8,10 @@ prelude: tools of MCP servers that have to be listed first, and calls that the u
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from turnwire.server.session.assembler import Assembler
 from turnwire.server.session.calls import CallKey, opened_by
@@ -43,6 +46,7 @@ _ID_PREFIXES = {
     "function": ids.FUNCTION_CALL,
     "custom": ids.CUSTOM_CALL,
 }
+NO_IDS: Final[array[int]] = array("I")
 _HOSTED = frozenset({"mcp_call", "mcp_list_tools", "web_search_call"})
 
 
@@ -312,14 +316,21 @@ class Passes:
 
     def _commit_pass(self, run: Run) -> None:
         """Moves what the pass brought, and what was appended meanwhile, into the transcript."""
-        still_open = run.transcript.open_calls.union(key for key in run.pass_calls if key not in run.answered)
+        still_open = run.transcript.open_calls
+        missing = [key for key in run.pass_calls if key not in run.answered]
+        if missing:
+            still_open = still_open.union(missing)
         entries = [*run.pass_entries, *run.early]
         run.output.extend(run.early)
         run.pass_entries.clear()
         run.early.clear()
         run.approvals += run.early_approvals
         run.early_approvals = ()
-        run.transcript = run.transcript.extend(entries, still_open, turns=1, record=run.record)
+        record = run.record
+        if record is not None and not run.settings.token_output.in_done:
+            # Nobody asks for what was rendered; what was sampled stands in later prompts.
+            record = replace(record, rendered=NO_IDS)
+        run.transcript = run.transcript.extend(entries, still_open, turns=1, record=record)
         self._context.by_pass.pop(run.pass_id, None)
 
     def stop(self, run: Run, fact: Fact, reason: DoneReason.ValueType, error: Error | None = None) -> None:
