@@ -134,6 +134,9 @@ def fold(events: Events) -> list[dict[str, Any]]:
             assert item["input"] == event["input"]
         elif kind == "output_item.done":
             status = {key: event["item"][key] for key in ("status",) if key in event["item"]}
+            if item["type"] == "reasoning" and not item.get("content"):
+                # Announced with an empty list, to which parts can be appended; without any it has none.
+                assert item.pop("content") == []
             assert {**item, **status} == event["item"]
             items[-1] = event["item"]
             finished += 1

@@ -337,8 +337,11 @@ class ResponseState:
         response.status = _STATUS.get(done.reason, response.status)
         if done.HasField("completed_at"):
             response.completed_at = done.completed_at
-        if done.HasField("usage"):
+        if done.usage.total_tokens:
             response.usage.CopyFrom(done.usage)
+        else:
+            # Nothing was counted, which is not the same as nothing used.
+            response.ClearField("usage")
         if done.HasField("error"):
             response.error.CopyFrom(ResponseError(code=done.error.code, message=done.error.message))
         if done.HasField("incomplete_details"):
