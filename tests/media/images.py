@@ -7,6 +7,7 @@ import zlib
 from base64 import b64encode
 from functools import cache
 from io import BytesIO
+from random import Random
 from typing import Any
 
 from PIL import Image
@@ -20,9 +21,17 @@ def image(form: str = "PNG", width: int = 4, height: int = 3, mode: str = "RGB")
     return out.getvalue()
 
 
+@cache
+def noisy(form: str) -> bytes:
+    """An image that is as large as it looks: nothing in it repeats."""
+    out = BytesIO()
+    Image.frombytes("RGB", (64, 64), Random(1).randbytes(64 * 64 * 3)).save(out, form)
+    return out.getvalue()
+
+
 def animated(form: str, frames: int = 3) -> bytes:
     """An image that moves."""
-    pictures = [Image.new("RGB", (4, 3), (number % 256, number // 256, 9)) for number in range(frames)]
+    pictures = [Image.new("RGB", (4, 3), (number * 83 % 256, number // 256, 9)) for number in range(frames)]
     out = BytesIO()
     pictures[0].save(out, form, save_all=True, append_images=pictures[1:], duration=10)
     return out.getvalue()

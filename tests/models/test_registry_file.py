@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from turnwire.server.engine.profile import PLAIN, Capabilities, Price
+from turnwire.server.media.rule import ImageRule
 from turnwire.server.models.registry_file import RegistryError, load_registry
 from turnwire.server.models.specs import EngineSpec, ModelSpec, UpstreamSpec
 from turnwire.server.routing.health import RoutingPolicy
@@ -81,6 +82,27 @@ def test_engines_and_models_are_read(tmp_path: Path) -> None:
     assert profile.defaults.temperature == 0.5
     assert profile.defaults.reasoning.effort == profile.defaults.text.verbosity == "low"
     assert profile.price == Price(2.0, 2.0, 8.0, "USD")
+
+
+def test_a_model_counts_images_by_numbers_of_its_own(mistakes: Mistakes) -> None:
+    text = f"""{ENGINE}[models.m]
+[models.big]
+images = {{ base = 70, tile = 140 }}
+[models.small]
+images = {{ rule = "patch", budget = 2500, multiplier = 1.62 }}
+"""
+    rules = [model.profile.image_rule for model in load_registry(text, {}).models]
+    assert rules == [ImageRule(), ImageRule("tile", 70, 140), ImageRule("patch", budget=2500, multiplier=1.62)]
+
+    found = mistakes(f"""{ENGINE}[models.m]
+images = {{ rule = "pixel", base = -1, multiplier = 2, size = 1 }}
+""")
+    assert [line.split("'")[1].removeprefix("models.m.images.") for line in found] == [
+        "rule",
+        "base",
+        "multiplier",
+        "size",
+    ]
 
 
 def test_a_model_of_the_only_engine_need_not_name_it() -> None:

@@ -19,6 +19,7 @@ _REFUSED: Final = tuple(
     ip_network(network)
     for network in (
         "168.63.129.16/32",  # the host of an Azure machine, in the public range
+        "192.0.0.0/24",  # assigned by protocols; the metadata of an Oracle machine stands there, which some call global
         "192.88.99.0/24",  # relays of 6to4
         "fec0::/10",  # site-local, deprecated and still routed by some
         "64:ff9b:1::/48",  # translation within a site

@@ -13,6 +13,7 @@ import msgspec
 
 from turnwire.server.engine.chat.names import full_name, wire_name
 from turnwire.server.engine.chat.refusal import Refusal
+from turnwire.server.media.data_url import is_data_url
 from turnwire.server.prompt.parts import Call
 from turnwire.v1.item_pb2 import ContentPart, InputFile, InputImage
 
@@ -170,6 +171,9 @@ class Media:
             raise Refusal("invalid_value", f"The model '{self._model}' does not take images.")
         if not image.image_url:
             raise Refusal("invalid_value", f"The model '{self._model}' takes images by image_url, not by file_id.")
+        if not is_data_url(image.image_url):
+            # Whatever stands at URLs was brought by the server: upstreams are never made to fetch.
+            raise Refusal("invalid_image_url", f"The model '{self._model}' takes images as data: URLs only.")
         url: Part = {"url": image.image_url}
         if image.detail:
             # The chat API has no word for the original size.
