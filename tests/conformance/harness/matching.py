@@ -16,6 +16,9 @@ ANY = "..."
 class Names(dict[str, Any]):
     """Values captured so far."""
 
+    absent: Any = None
+    """What an expectation says of a key that must not be there."""
+
     def fill(self, value: Any) -> Any:
         """Replaces names by their values, in strings within anything; `{repeat: [text, times]}` becomes a long text.
 
@@ -62,7 +65,7 @@ class Names(dict[str, Any]):
             return f"{path} is {_short(actual)}, not an object"
         for key, value in expected.items():
             here = f"{path}.{key}" if path else key
-            if value is None:
+            if value == self.absent:
                 if key in actual:
                     return f"{here} is {_short(actual[key])}, not absent"
             elif key not in actual:

@@ -115,18 +115,7 @@ class Player:
         await self._driver.go_away(step.value["reason"], step.value["grace"])
 
     async def _engine(self, step: Step, inbox: Inbox) -> None:
-        running = await self._pass(step.of)
-        for raw in step.value:
-            said: dict[str, Any] = {raw: {}} if isinstance(raw, str) else self._names.fill(raw)
-            kind, value = next(iter(said.items()))
-            match kind:
-                case "finish":
-                    usage = PassUsage(**value.get("usage", {}))
-                    running.end(Finish(FinishReason[value.get("reason", "STOP")], usage))
-                case "fail":
-                    running.end(EngineFailure(value["code"], value["message"], value.get("retry_after")))
-                case _:
-                    running.emit(_chunks(kind, value))
+        perform(await self._pass(step.of), step.value, self._names)
         await self._driver.settle()
 
     async def _pass(self, of: str) -> SteppedPass:
@@ -281,6 +270,21 @@ class Player:
         for name, expected in step.value.items():
             actual = getattr(gauges, name)
             assert actual == expected, f"{name} is {actual}, not {expected}"
+
+
+def perform(running: SteppedPass, steps: list[Any], names: Names) -> None:
+    """Lets a pass output, and end, as a step of a transcript says."""
+    for raw in steps:
+        said: dict[str, Any] = {raw: {}} if isinstance(raw, str) else names.fill(raw)
+        kind, value = next(iter(said.items()))
+        match kind:
+            case "finish":
+                usage = PassUsage(**value.get("usage", {}))
+                running.end(Finish(FinishReason[value.get("reason", "STOP")], usage))
+            case "fail":
+                running.end(EngineFailure(value["code"], value["message"], value.get("retry_after")))
+            case _:
+                running.emit(_chunks(kind, value))
 
 
 def _outcome(wanted: dict[str, Any]) -> ToolResult | Listed:
