@@ -228,7 +228,7 @@ class Carrier:
         now = self.services.clock.now
         try:
             if counting is not None:
-                await counting.check()
+                ready = await counting.fitted()
         except Exception as error:
             self.session.refused(now(), effect.handle, _refusal(error))
         else:

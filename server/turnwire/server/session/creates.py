@@ -267,7 +267,12 @@ class Creates:
         chain = run.transcript.chain or Chain(
             chain_key(run.id, context.config.principal, run.settings.prompt_cache_key)
         )
-        run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns, chain=chain)
+        if ready.window is None:
+            run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns, chain=chain)
+        else:
+            run.transcript = ready.window
+            run.transcript.chain = run.transcript.chain or chain
+            run.context_tokens = 0
         run.parent = None
         run.before = run.transcript
         self._endings.created(run)

@@ -199,6 +199,8 @@ class Prepared:
     """Answers to approval requests that have to be acted upon."""
     known: Conversation | None = None
     """What the request sent once more, and goes on from; the entries are what follows it."""
+    window: Transcript | None = None
+    """What the model is shown instead of all of the conversation, the entries included, where that is too long."""
 
 
 @dataclass(frozen=True, slots=True)
