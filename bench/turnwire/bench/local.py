@@ -9,6 +9,7 @@ whoever prints the figures. Needs the extra `local`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import statistics
 import time
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ class LateTurns:
 async def _turn(session: Session, lane: int, number: int, last: str | None, found: LateTurns, model: str) -> str:
     began = time.perf_counter()
     stream = await session.create(
-        lane=f"{model}-{lane}",
+        lane=f"{hashlib.sha256(model.encode()).hexdigest()[:8]}-{lane}",
         model=model,
         instructions=_INSTRUCTIONS,
         input=_NEWS.format(step=number, lane=lane),
@@ -99,31 +100,37 @@ def _setup(config: LocalConfig) -> str:
     return PINNED if config.pinned else CHOSEN
 
 
-async def _measure(turns: Sequence[int], chains: int, rounds: int, config: LocalConfig) -> list[LateTurns]:
-    file = find_model(config)
-    llama = LlamaServer(config, file)
-    speech = find_speech(config, file, llama)
-    engine = LocalEngine(config, replace(file, name="kept"), llama, speech)
-    # A second engine over the same model, for turns that are computed in whole beside those that are not. It has one
-    # slot, the first, and leaves less there than the chain that has it left: that turn is not reported.
-    forgetful = LocalEngine(replace(config, reuse=False, slots=1), replace(file, name="forgotten"), llama, speech)
-    whole_too = _setup(config) == PINNED
-    found, whole = LateTurns(_setup(config)), LateTurns(FORGETFUL)
+async def _measure(turns: Sequence[int], chains: int, rounds: int, configs: Sequence[LocalConfig]) -> list[LateTurns]:
+    """Runs all setups turn by turn, so that what else the machine does hits them alike."""
+    engines: list[LocalEngine] = []
+    for config in configs:
+        file = find_model(config)
+        llama = LlamaServer(config, file)
+        speech = find_speech(config, file, llama)
+        engines.append(LocalEngine(config, replace(file, name=_setup(config)), llama, speech))
+        if not engines[1:]:
+            # A second engine over the first one's model, for turns that are computed in whole. It has one slot, the
+            # first, and leaves less there than the chain that has it left: the turn after it is not reported.
+            forgetful = replace(config, reuse=False, slots=1)
+            engines.append(LocalEngine(forgetful, replace(file, name=FORGETFUL), llama, speech))
+    found = {setup: LateTurns(setup) for setup in (*map(_setup, configs), FORGETFUL)}
+    setups = [_setup(config) for config in configs]
     try:
-        async with serving(make_services([engine, forgetful])) as address, connect(address) as session:
+        async with serving(make_services(engines)) as address, connect(address) as session:
             for round_ in range(rounds):
-                last: list[str | None] = [None] * chains
+                last: dict[tuple[str, int], str | None] = {}
                 for number in range(1, max(turns) + 1):
-                    before = last[0]
-                    for lane in range(chains):
-                        last[lane] = await _turn(session, lane, number, last[lane], found, "kept")
-                    if whole_too and not round_ and number in turns:
-                        await _turn(session, 0, number, before, whole, "forgotten")
+                    before = last.get((PINNED, 0))
+                    for setup in (*setups[number % len(setups) :], *setups[: number % len(setups)]):
+                        for lane in range(chains):
+                            parent = last.get((setup, lane))
+                            last[setup, lane] = await _turn(session, lane, number, parent, found[setup], setup)
+                    if not round_ and number in turns:
+                        await _turn(session, 0, number, before, found[FORGETFUL], FORGETFUL)
     finally:
-        await engine.aclose()
-        await forgetful.aclose()
-    late = [each.late(turns) for each in (found, whole)]
-    return late if whole_too else late[:1]
+        for engine in engines:
+            await engine.aclose()
+    return [each.late(turns) for each in found.values()]
 
 
 def measure(
@@ -138,11 +145,9 @@ def measure(
         slots: Chains whose state is kept.
         threads: Threads that compute. With as many as there are cores, anything else that runs spoils the figures.
     """
-    results: list[LateTurns] = []
     base = LocalConfig(slots=slots, context=8192, threads=threads)
-    for config in (base, replace(base, rendered=False), replace(base, pinned=False)):
-        results += asyncio.run(_measure(turns, chains, rounds, config))
-    return results
+    configs = (base, replace(base, rendered=False), replace(base, pinned=False))
+    return asyncio.run(_measure(turns, chains, rounds, configs))
 
 
 if __name__ == "__main__":
