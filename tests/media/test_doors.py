@@ -107,6 +107,11 @@ class House:
                         raise RequestError(event.rejected.error)
         raise AssertionError
 
+    async def refusal(self, *parts: dict[str, Any]) -> str:
+        with pytest.raises(RequestError) as caught:
+            await self.create(*parts)
+        return str(caught.value.error)
+
     async def refused(self, *parts: dict[str, Any], **body: Any) -> tuple[str, str]:
         with pytest.raises(RequestError) as caught:
             await self.create(*parts, **body)
@@ -317,7 +322,7 @@ async def test_an_image_service_in_between_changes_no_answer(upstream: Upstream,
         for config in (near, far):
             async with house(upstream, config, names) as server:
                 done = await server.create(picture(url_of(LARGE)), picture(url), picture(PNG_URL, detail="low"))
-                refusals = [await server.refused(picture(bad)) for bad, _ in BAD]
+                refusals = [await server.refusal(picture(bad)) for bad, _ in BAD]
                 outcomes.append((done.usage.input_tokens, upstream.images(), refusals))
         assert outcomes[0] == outcomes[1]
 

@@ -2,7 +2,7 @@
 
 Above it: the ablation bench, and `python -m turnwire.bench.image_service`. Below it: `turnwire.server.media`. It takes
 `POST /v1/images` with `{"image_url": ..., "detail": ...}`, or an image's bytes, and answers
-`{"width", "height", "tokens", "data_url"}`; what it refuses is a 400 with `{"error": {"code", "message"}}`.
+`{"width", "height", "tokens", "data_url"}`; what it refuses is a 400 with `{"error": {"code", "message", "metadata"}}`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turnwire.server.media.data_url import data_url, is_data_url
 from turnwire.server.media.errors import MediaError
 from turnwire.server.media.fetch import Fetcher, UrlFetcher
 from turnwire.server.media.measure import measure
-from turnwire.server.media.reader import image_data
+from turnwire.server.media.reader import image_data, not_fetched
 from turnwire.server.media.rule import TILES
 from turnwire.server.media.service import PATH
 
@@ -66,13 +66,13 @@ class Images:
                 data = await asyncio.to_thread(image_data, asked.image_url, self._config)
                 return await self._answer(data, asked.detail, sent=True)
             if not self._config.urls:
-                raise MediaError("invalid_image_url", "This service fetches nothing from URLs.")
+                raise MediaError("invalid_image_url", not_fetched(asked.image_url))
             fetched = await self._fetcher.fetch(asked.image_url)
             return await self._answer(fetched.data, asked.detail, sent=False)
         except MediaError as error:
-            return _refused(error.code, error.message)
+            return _refused(error)
         except msgspec.MsgspecError as error:
-            return _refused("invalid_image", str(error))
+            return _refused(MediaError("invalid_image", str(error)))
 
     async def _answer(self, data: bytes, detail: str, *, sent: bool) -> web.Response:
         measured = await asyncio.to_thread(measure, data, self._config)
@@ -85,8 +85,9 @@ class Images:
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
 
-def _refused(code: str, message: str) -> web.Response:
-    body = msgspec.json.encode({"error": {"code": code, "message": message}})
+def _refused(error: MediaError) -> web.Response:
+    told = {"code": error.code, "message": error.message, "metadata": error.metadata}
+    body = msgspec.json.encode({"error": told})
     return web.Response(status=400, body=body, content_type="application/json")
 
 

@@ -130,7 +130,7 @@ class MediaReader:
             measured = measure(outcome.data, self._config)
             return measured.width, measured.height, len(outcome.data), data_url(measured.media_type, outcome.data)
         if not is_data_url(url):
-            raise MediaError("invalid_image_url", _not_fetched(url))
+            raise MediaError("invalid_image_url", not_fetched(url))
         data = image_data(url, self._config)
         measured = measure(data, self._config)
         return measured.width, measured.height, len(data), ""
@@ -145,7 +145,7 @@ class MediaReader:
                 if isinstance(outcome, MediaError):
                     raise outcome
                 if not isinstance(outcome, Fetched):
-                    raise MediaError("invalid_value", _not_fetched(file.file_url))
+                    raise MediaError("invalid_value", not_fetched(file.file_url))
                 media_type, data = outcome.media_type, outcome.data
             else:
                 return _Seen()
@@ -215,7 +215,8 @@ def _file_data(text: str, config: MediaConfig) -> tuple[str, bytes]:
         raise MediaError("invalid_value", f"The file is not valid base64: {error}.") from error
 
 
-def _not_fetched(url: str) -> str:
+def not_fetched(url: str) -> str:
+    """Says why a URL is not read where nothing is fetched."""
     if url[:8].lower().startswith(("http://", "https://")):
         return "This server fetches nothing from URLs. Send the content as a data: URL."
     return "Expected a data: URL, or an http(s) URL where the server fetches them."

@@ -2,7 +2,7 @@
 
 Above it: the runtime, where `inline-images` is switched off. Below it: aiohttp. The service takes `POST /v1/images`
 with `{"image_url": ...}` and answers `{"width", "height", "tokens", "data_url"}`, or a 4xx with
-`{"error": {"code", "message"}}`; `turnwire.bench.image_service` is one. How many tokens an image has is up to the
+`{"error": {"code", "message", "metadata"}}`; `turnwire.bench.image_service` is one. How many tokens an image has is up to the
 model's rule, so that answers are the same with it and without it.
 """
 
@@ -32,6 +32,7 @@ class _Image(msgspec.Struct):
 class _Error(msgspec.Struct):
     code: str
     message: str
+    metadata: dict[str, str] = {}
 
 
 class _Refused(msgspec.Struct):
@@ -77,7 +78,7 @@ class ImageService:
             elif 400 <= status < 500:
                 refused = msgspec.json.decode(answer, type=_Refused).error
                 if refused.code in ERRORS:
-                    raise MediaError(refused.code, refused.message)
+                    raise MediaError(refused.code, refused.message, **refused.metadata)
         except msgspec.MsgspecError as error:
             raise _unavailable() from error
         raise _unavailable()
