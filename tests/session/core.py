@@ -45,6 +45,7 @@ from turnwire.server.session.effects import (
 from turnwire.server.session.hosted import approvals, listings
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.prompt import Prompt
+from turnwire.server.session.screens import Classify, Hit, Safety, Verdict
 from turnwire.server.session.session import Session
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import ToolSets
@@ -66,9 +67,11 @@ class Core:
         manual: bool = False,
         store: dict[str, State] | None = None,
         keep: Keep | None = None,
+        safety: Safety | None = None,
         **limits: Any,
     ) -> None:
-        """Takes limits, whether preparation waits for `answer`, what the store holds, and who keeps records."""
+        """Takes limits, whether preparation waits for `answer`, what the store holds, who keeps records, and how
+        responses are guarded."""
         numbers = itertools.count(1)
         self.now = 0.0
         self.manual = manual
@@ -82,6 +85,7 @@ class Core:
             tool_sets=ToolSets(),
             features=("append",),
             keep=keep,
+            safety=safety,
         )
         self.session = Session(config, self.now)
         self.events: list[ServerEvent] = []
@@ -90,6 +94,8 @@ class Core:
         """All effects so far."""
         self.todo: list[Prepare | PrepareAppend | Hydrate] = []
         """What waits for an answer."""
+        self.questions: list[Classify] = []
+        """What is to be classified elsewhere."""
         self.prompts: dict[int, Prompt] = {}
         """Passes that an engine works on, by id."""
         self.engine_paused: set[int] = set()
@@ -214,6 +220,13 @@ class Core:
         self._answer(self.todo.pop(index))
         self.settle()
 
+    def judge(self, *hits: Hit, failed: bool = False, index: int = 0) -> None:
+        """Answers what was to be classified elsewhere."""
+        asked = self.questions.pop(index)
+        verdict = Verdict(hits, failed)
+        self.session.verdict(self.now, asked.handle, asked.ticket, verdict, asked.direction)
+        self.settle()
+
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Prepare() | PrepareAppend() | Hydrate():
@@ -234,6 +247,8 @@ class Core:
                 self.tools.append(effect)
             case CancelTools(pass_id=pass_id):
                 self.tools = [tool for tool in self.tools if tool.pass_id != pass_id]
+            case Classify():
+                self.questions.append(effect)
             case Persist(state=state):
                 self.store[state.id] = state
             case Close():

@@ -31,12 +31,14 @@ from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Hydrate, ListTools, PrepareAppend, RunTool, StartPass, ToolResult
 from turnwire.server.session.hosted import Listed
 from turnwire.server.session.run import Run
+from turnwire.server.session.screens import Direction, Hit, Safety
 from turnwire.server.session.states import TRANSITIONS, Fact, Phase
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.server_event_pb2 import ServerEvent
 
 from .core import Core, tool
+from .screening import LetterScreener
 
 LANES = ("", "a", "b", "c")
 ROUNDS = 6
@@ -66,7 +68,12 @@ class Machine:
             }
         # A disk that is full now and then.
         fails = 0.1 if random.random() < 0.2 else 0.0
-        self.core = Core(manual=random.random() < 0.4, keep=lambda spent, state: random.random() >= fails, **limits)
+        self.core = Core(
+            manual=random.random() < 0.4,
+            keep=lambda spent, state: random.random() >= fails,
+            safety=_safety(random),
+            **limits,
+        )
         self.bodies: dict[str, tuple[dict[str, Any], str]] = {}
         self.open_handles: dict[int, int] = {}
         """Last sequence number by handle, of responses that have not ended."""
@@ -110,6 +117,7 @@ class Machine:
             (20, self.end),
             (3, self.dead_pass),
             (12, self.finish_tool),
+            (16, self.judge),
             (4, self.advance),
         ]
         weights = [weight for weight, _ in likely]
@@ -148,7 +156,8 @@ class Machine:
         self.bodies[request_id] = (whole, lane)
 
     def create(self) -> None:
-        body: dict[str, Any] = {"input": {"text": "hi" * self.random.choice([1, 1, 500])}}
+        text = self.random.choice(["hi", "hi", "hi", "hi" * 500, "z"])
+        body: dict[str, Any] = {"input": {"text": text}}
         if self.random.random() < 0.2:
             body["previous_response_id"] = self.known()
         self.send_create(body, self.random.choice(LANES))
@@ -255,7 +264,8 @@ class Machine:
         said: list[Chunk] = []
         for _ in range(random.randint(0, 3)):
             if random.random() < 0.3:
-                said.append(TextChunk(random.choice(list(Channel)), "y" * random.choice([0, 1, 10, 3_000])))
+                text = random.choice("yyyyyyyyxxxz") * random.choice([0, 1, 10, 3_000])
+                said.append(TextChunk(random.choice(list(Channel)), text))
                 continue
             name = random.choice(["f", "f", "hosted_h", "hosted_m__ask", "hosted_m__ask", "hosted_m__run"])
             kind = random.choice(list(CallKind)) if name == "f" else CallKind.FUNCTION
@@ -286,13 +296,19 @@ class Machine:
             self.core.settle()
             assert len(self.core.events) == events
 
+    def judge(self) -> None:
+        if self.core.questions:
+            index = self.random.randrange(len(self.core.questions))
+            hits = self.random.choices([(), (Hit("z", blocks=True),), (Hit("y", blocks=False),)], [6, 1, 1])[0]
+            self.core.judge(*hits, failed=self.random.random() < 0.1, index=index)
+
     def finish_tool(self) -> None:
         if self.core.tools:
             run = self.core.tools.pop(self.random.randrange(len(self.core.tools)))
             self.finish(run, failed=self.random.random() < 0.3)
 
     def finish(self, work: RunTool | ListTools, *, failed: bool = False) -> None:
-        result: ToolResult | Listed = ToolResult("out", failed=failed)
+        result: ToolResult | Listed = ToolResult("z" if self.random.random() < 0.1 else "out", failed=failed)
         if isinstance(work, ListTools):
             result = Listed((), "broken") if failed else Listed(('{"name":"ask"}', '{"name":"run"}'))
         self.core.session.tool_finished(self.core.now, work.pass_id, work.call_id, result)
@@ -395,8 +411,10 @@ class Machine:
         core.pulling = True
         core.session.half_closed(core.now)
         core.settle()
-        while core.todo or core.tools or core.prompts:
-            if core.todo:
+        while core.todo or core.tools or core.prompts or core.questions:
+            if core.questions:
+                core.judge()
+            elif core.todo:
                 core.answer()
             elif core.tools:
                 self.finish(core.tools.pop())
@@ -427,6 +445,18 @@ class Machine:
         forgotten = self.context.limits.request_memory < 10
         for request_id in self.bodies:
             assert outcomes[request_id] == 1 or (forgotten and outcomes[request_id] > 1), request_id
+
+
+def _safety(random: Random) -> Safety | None:
+    if random.random() < 0.4:
+        return None
+    return Safety(
+        gate=random.random() < 0.7,
+        screener=LetterScreener() if random.random() < 0.5 else None,
+        remote=frozenset(direction for direction in Direction if random.random() < 0.6),
+        piece=random.choice([1, 8, 5_000]),
+        whole=random.random() < 0.1,
+    )
 
 
 _SERVER: Final = {"mcp": {"server_label": "hosted_m", "require_approval": '{"never":{"tool_names":["run"]}}'}}

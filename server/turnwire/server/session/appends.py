@@ -91,11 +91,24 @@ class Appends:
 
     def prepared(self, handle: int, ticket: int, entries: tuple[Entry, ...]) -> None:
         """Takes the items of an append that turned out valid."""
+        run = self._context.runs.get(handle)
+        if run is None:
+            return
+
+        def judged(flagged: Error | None) -> None:
+            self._judged(handle, ticket, entries, flagged)
+
+        if not self._passes.verdicts.ask_about_append(run, entries, judged):
+            judged(None)
+
+    def _judged(self, handle: int, ticket: int, entries: tuple[Entry, ...], flagged: Error | None) -> None:
         found = self._head(handle, ticket)
         if found is None:
             return
         run, appending = found
         try:
+            if flagged is not None:
+                raise RequestError(flagged)
             if appending.request.WhichOneof("event") == "steer":
                 self._accept_steer(run, appending, entries)
             else:
@@ -176,9 +189,11 @@ class Appends:
     def _answer_pause(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs at a pause; the checkpoint moves with every append, so that nothing accepted is lost."""
         missing = _unanswered(appending.request.append.input, run.transcript.open_calls)
+        self._look_at(run, entries)
         run.appends.append(appending.digest)
         run.approvals += approvals(appending.request.append.input)
         run.transcript = run.transcript.extend(entries, frozenset(missing) or NO_CALLS)
+        self._passes.verdicts.carry(run)
         run.output.extend(entries)
         self._endings.keeping.commit(run)
         self._confirm(run, appending, index)
@@ -192,9 +207,20 @@ class Appends:
         run.set_deadline("hold", None)
         self._passes.go_on(run, Fact.ANSWERED)
 
+    def _look_at(self, run: Run, entries: tuple[Entry, ...]) -> None:
+        """Has a classifier look at what is otherwise accepted.
+
+        Raises:
+            RequestError: It is flagged.
+        """
+        refusal = self._passes.verdicts.append(run, entries)
+        if refusal is not None:
+            raise RequestError(refusal)
+
     def _answer_early(self, run: Run, appending: Appending, entries: tuple[Entry, ...], index: int) -> None:
         """Takes outputs before the pause: tools may start as soon as their own arguments are complete."""
         missing = _unanswered(appending.request.append.input, run.awaiting())
+        self._look_at(run, entries)
         run.appends.append(appending.digest)
         run.answered.update(key for key in run.pass_calls if key not in missing)
         run.early.extend(entries)
@@ -220,6 +246,8 @@ class Appends:
         if run.phase is not Phase.PAUSED:
             message = f"Response '{run.id}' went on before the steer was taken."
             raise reject("steering_not_supported", message, param="previous_response_id", response_id=run.id)
+        self._look_at(run, entries)
+        self._passes.verdicts.carry(run)
         run.steers.extend(entries)
         self._endings.keeping.commit(run)
         request_id, handle = appending.request.request_id, run.handle

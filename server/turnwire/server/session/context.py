@@ -19,6 +19,7 @@ from turnwire.server.session.requests import RequestMemory
 from turnwire.server.session.retention import Retention
 from turnwire.server.session.rules import TREE, Rules
 from turnwire.server.session.run import Run
+from turnwire.server.session.screens import Safety
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.visits import Visits
 from turnwire.v1.error_pb2 import Error
@@ -58,6 +59,8 @@ class SessionConfig:
     """What a request is matched against that sends its history once more; None matches nothing."""
     budget: Budget | None = None
     """What all sessions may keep together; None for no limit but each session's own."""
+    safety: Safety | None = None
+    """How its responses are guarded; None looks at nothing."""
 
 
 class Context:

@@ -247,13 +247,20 @@ class Creates:
         if run is None or run.phase is not Phase.PREPARING:
             return
         held = self._lanes.current(run.lane)
-        if held is not None and held is not run:
-            if held.phase is not Phase.PAUSED or run.parent is not context.retention.find(held.id):
-                # An append was taken meanwhile, so the check was made against an older checkpoint.
-                run.move(Fact.OVERTAKEN, Phase.QUEUED)
-                self._look(run.lane)
-                return
-            self._continue(held)
+        continues = held if held is not run else None
+        if continues and (
+            continues.phase is not Phase.PAUSED or run.parent is not context.retention.find(continues.id)
+        ):
+            # An append was taken meanwhile, so the check was made against an older checkpoint.
+            run.move(Fact.OVERTAKEN, Phase.QUEUED)
+            self._look(run.lane)
+            return
+        refusal = self._passes.verdicts.admit(run, ready)
+        if refusal is not None:
+            self._refuse(run, refusal)
+            return
+        if continues:
+            self._continue(continues)
         self._drop_request(run)
         if ready.known is not None:
             self._join(run, ready.known)
@@ -267,18 +274,24 @@ class Creates:
         chain = run.transcript.chain or Chain(
             chain_key(run.id, context.config.principal, run.settings.prompt_cache_key)
         )
+        history = run.transcript
         if ready.window is None:
-            run.transcript = run.transcript.extend(ready.entries, ready.open_calls, turns=ready.turns, chain=chain)
+            run.transcript = history.extend(ready.entries, ready.open_calls, turns=ready.turns, chain=chain)
         else:
             run.transcript = ready.window
             run.transcript.chain = run.transcript.chain or chain
             run.context_tokens = 0
+        self._passes.verdicts.admitted(run, history)
         run.parent = None
         run.before = run.transcript
         self._endings.created(run)
         if run.generate:
             self._passes.go_on(run, Fact.PREPARED)
-            return
+        elif not self._passes.verdicts.postpones(run, lambda: self._warmed(run)):
+            self._warmed(run)
+
+    def _warmed(self, run: Run) -> None:
+        """Ends a response that was to generate nothing."""
         run.tally.input = run.transcript.tokens
         run.pass_tally.input = run.transcript.tokens
         run.context_tokens = run.transcript.tokens

@@ -9,6 +9,7 @@ from turnwire.server.session.calls import CallKey
 from turnwire.server.session.conversations import Conversation, Conversations
 from turnwire.server.session.hosted import Approval, Listing, Target
 from turnwire.server.session.prompt import Prompt
+from turnwire.server.session.screens import Classify, Flagged, Hit, Screened
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import Tools
 from turnwire.server.session.transcript import EMPTY, Entry, Transcript
@@ -201,6 +202,8 @@ class Prepared:
     """What the request sent once more, and goes on from; the entries are what follows it."""
     window: Transcript | None = None
     """What the model is shown instead of all of the conversation, the entries included, where that is too long."""
+    hits: tuple[Hit, ...] = ()
+    """What was flagged in its instructions and tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,8 @@ class ToolResult:
     """Size of the output as the model will read it."""
     results: str = ""
     """Of a web search: what was found, a JSON list of objects with title, url and snippet."""
+    screened: tuple[Screened, ...] = ()
+    """What a classifier found in it, where it looked already."""
 
 
 Effect = (
@@ -231,6 +236,8 @@ Effect = (
     | Refused
     | ResponseEnded
     | PassEnded
+    | Classify
+    | Flagged
     | Close
 )
 """One thing to do."""

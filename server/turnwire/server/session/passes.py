@@ -34,6 +34,7 @@ from turnwire.server.session.run import Run, Tally
 from turnwire.server.session.settings import seals_reasoning
 from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry, Origin
+from turnwire.server.session.verdicts import Verdicts
 from turnwire.v1 import ids
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import ERRORS, make_error
@@ -108,6 +109,8 @@ class Passes:
         self._endings = endings
         self._hosting = Hosting(context)
         self._hosting.on_finished = self._hosted_finished
+        self.verdicts = Verdicts(context, self)
+        """What classifiers say, and what waits for it."""
         self.on_pause: Callable[[Run], None] = lambda run: None
         """Hears of a response that paused; its lane may have a create waiting that continues from it."""
 
@@ -119,6 +122,8 @@ class Passes:
     def go_on(self, run: Run, fact: Fact) -> None:
         """Moves a response to its next pass, or to the prelude that the pass needs, and begins it."""
         if run.unlisted or run.approvals:
+            if self.verdicts.postpones(run, lambda: self.go_on(run, fact)):
+                return
             run.move(fact, Phase.TOOLS)
             self._enter(run)
             self._hosting.begin_prelude(run)
@@ -159,6 +164,7 @@ class Passes:
         context = self._context
         run.clocks.started = context.now
         run.pass_live = True
+        self.verdicts.begin(run)
         run.passes += 1
         prompt = Prompt(
             pass_id=run.pass_id,
@@ -191,18 +197,30 @@ class Passes:
     def output(self, pass_id: int, chunks: Sequence[Chunk]) -> None:
         """Takes output of the engine; of a dead pass it is dropped."""
         run = self._context.by_pass.get(pass_id)
-        if run is None or not run.pass_live or run.assembler is None:
+        if run is None or not run.pass_live:
             return
+        if run.watch is None:
+            self.take(run, chunks)
+        else:
+            self.verdicts.output(run, chunks)
+
+    def take(self, run: Run, chunks: Sequence[Chunk]) -> None:
+        """Takes output that may leave."""
+        assert run.assembler is not None
         if run.clocks.first_token is None:
             run.clocks.first_token = self._context.now
             run.set_deadline("first_token", None)
             self._context.outbox.urgent = True
         run.assembler.feed(chunks)
         queue = run.queue
-        if not run.engine_paused and (queue.blocked or queue.bytes >= self._context.limits.queue_high_water):
+        if (
+            run.pass_live
+            and not run.engine_paused
+            and (queue.blocked or queue.bytes >= self._context.limits.queue_high_water)
+        ):
             run.engine_paused = True
             run.clocks.stall_began = self._context.now
-            self._context.effects.append(PausePass(pass_id))
+            self._context.effects.append(PausePass(run.pass_id))
 
     def relieve(self, run: Run) -> None:
         """Lets an engine go on whose output is taken again."""
@@ -211,6 +229,7 @@ class Passes:
             and run.pass_live
             and not run.queue.blocked
             and run.queue.bytes <= self._context.limits.queue_low_water
+            and not self.verdicts.full(run)
         ):
             run.engine_paused = False
             self._end_stall(run)
@@ -225,8 +244,12 @@ class Passes:
     def ended(self, pass_id: int, outcome: Finish | EngineFailure) -> None:
         """Takes the end of a pass as the engine saw it."""
         run = self._context.by_pass.get(pass_id)
-        if run is None or not run.pass_live:
+        if run is None or not run.pass_live or self.verdicts.ended(run, outcome):
             return
+        self.conclude(run, outcome)
+
+    def conclude(self, run: Run, outcome: Finish | EngineFailure) -> None:
+        """Ends a pass of which everything was taken that may leave."""
         run.pass_live = False
         run.clocks.stopped = self._context.now
         self._end_stall(run)
@@ -268,7 +291,9 @@ class Passes:
 
     def tool_finished(self, pass_id: int, call_id: str, result: ToolResult | Listed) -> None:
         """Takes the outcome of a hosted tool, or a listing; of a dead pass it is dropped."""
-        self._hosting.finished(pass_id, call_id, result)
+        run = self._context.by_pass.get(pass_id)
+        if run is not None:
+            self.verdicts.tool(run, result, lambda: self._hosting.finished(pass_id, call_id, result))
 
     def _hosted_finished(self, run: Run) -> None:
         if run.prelude:
@@ -285,6 +310,7 @@ class Passes:
         run.prelude = False
         del context.by_pass[run.pass_id]
         run.transcript = run.transcript.extend(run.pass_entries, run.transcript.open_calls)
+        self.verdicts.carry(run)
         run.pass_entries.clear()
         run.unlisted = ()
         self.offer(run)
@@ -331,6 +357,7 @@ class Passes:
             # Nobody asks for what was rendered; what was sampled stands in later prompts.
             record = replace(record, rendered=NO_IDS)
         run.transcript = run.transcript.extend(entries, still_open, turns=1, record=record)
+        self.verdicts.carry(run)
         self._context.by_pass.pop(run.pass_id, None)
 
     def stop(self, run: Run, fact: Fact, reason: DoneReason.ValueType, error: Error | None = None) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from turnwire.server.session.accounts import About
     from turnwire.server.session.assembler import Assembler
     from turnwire.server.session.state import State
+    from turnwire.server.session.watch import Watch
 
 
 class Job(enum.Enum):
@@ -181,6 +182,8 @@ class Run:
     prelude: bool = False
     """Whether hosted work is done before a pass, rather than after one."""
     hosted_count: int = 0
+    watch: Watch | None = None
+    """Its guard; None where nothing is looked at."""
     assembler: Assembler | None = None
     pass_id: int = 0
     """The current pass; results of any other are dropped."""

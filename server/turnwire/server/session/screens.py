@@ -133,6 +133,8 @@ class Safety:
     """What the runtime is asked to have classified elsewhere."""
     piece: int = 2_000
     """Characters of output that are classified elsewhere at a time."""
+    overlap: int = 200
+    """Characters before a piece that are sent again with it."""
     whole: bool = False
     """Whether every turn looks at the whole conversation anew: the uncached way of working."""
 

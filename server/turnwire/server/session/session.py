@@ -26,6 +26,7 @@ from turnwire.server.session.opening import open_session, opened
 from turnwire.server.session.passes import Passes
 from turnwire.server.session.requests import check_request_id
 from turnwire.server.session.run import Run
+from turnwire.server.session.screens import Direction, Verdict
 from turnwire.server.session.state import State
 from turnwire.server.session.states import Fact, Phase
 from turnwire.server.session.transcript import Entry
@@ -257,6 +258,12 @@ class Session:
         """Takes the answer to `RunTool` or `ListTools`."""
         self._context.now = now
         self._passes.tool_finished(pass_id, call_id, result)
+        self._check_idle()
+
+    def verdict(self, now: float, handle: int, ticket: int, verdict: Verdict, direction: Direction) -> None:
+        """Takes the answer to `Classify`."""
+        self._context.now = now
+        self._passes.verdicts.verdict(handle, ticket, verdict, direction)
         self._check_idle()
 
     def go_away(self, now: float, reason: str, grace: float, retry_after: float) -> None:

@@ -36,6 +36,7 @@ class Fact(enum.Enum):
     CANCELLED = "the client cancelled it"
     FAILED = "the engine failed"
     TIMED_OUT = "a deadline passed"
+    FLAGGED = "a classifier flagged its input"
 
 
 _P: Final = Phase
@@ -53,16 +54,19 @@ TRANSITIONS: Final[dict[tuple[Phase, Fact], frozenset[Phase]]] = {
     (_P.PREPARING, _F.PREPARED): frozenset({_P.TOOLS, _P.SAMPLING, _P.ENDED}),
     (_P.PREPARING, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.PREPARING, _F.TIMED_OUT): frozenset({_P.ENDED}),
+    (_P.PREPARING, _F.FLAGGED): frozenset({_P.ENDED}),
     # The model stopped: hosted tools first, then the client's, else the end. When every output arrived in time the next
     # pass begins without a pause.
     (_P.SAMPLING, _F.STOPPED): frozenset({_P.TOOLS, _P.PAUSED, _P.SAMPLING, _P.ENDED}),
     (_P.SAMPLING, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.SAMPLING, _F.FAILED): frozenset({_P.ENDED}),
     (_P.SAMPLING, _F.TIMED_OUT): frozenset({_P.ENDED}),
+    (_P.SAMPLING, _F.FLAGGED): frozenset({_P.ENDED}),
     # Calls that were approved while other tools ran are run in their turn.
     (_P.TOOLS, _F.TOOLS_FINISHED): frozenset({_P.TOOLS, _P.PAUSED, _P.SAMPLING, _P.ENDED}),
     (_P.TOOLS, _F.CANCELLED): frozenset({_P.ENDED}),
     (_P.TOOLS, _F.TIMED_OUT): frozenset({_P.ENDED}),
+    (_P.TOOLS, _F.FLAGGED): frozenset({_P.ENDED}),
     (_P.PAUSED, _F.ANSWERED): frozenset({_P.TOOLS, _P.SAMPLING}),
     (_P.PAUSED, _F.CONTINUED): frozenset({_P.ENDED}),
     (_P.PAUSED, _F.CANCELLED): frozenset({_P.ENDED}),

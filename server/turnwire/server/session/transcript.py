@@ -15,6 +15,7 @@ from turnwire.server.session.calls import CallKey
 from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.marks import NOTHING_SAID, UNKNOWN, follow
+from turnwire.server.session.screens import Overlap, Screened
 from turnwire.v1.item_pb2 import ContentPart, Item, Role
 
 ENTRY_OVERHEAD: Final = 250
@@ -41,7 +42,7 @@ class Origin(enum.IntEnum):
 class Entry:
     """One item of a transcript; a value. Kept as bytes, since a sub-message would pin the whole request."""
 
-    __slots__ = ("data", "mark", "opened", "origin", "tokens")
+    __slots__ = ("data", "mark", "opened", "origin", "screened", "tokens")
 
     def __init__(
         self, data: bytes, origin: Origin, tokens: int, opened: bytes | None = None, mark: bytes = UNKNOWN
@@ -54,6 +55,8 @@ class Entry:
         self.tokens = tokens
         self.opened = opened
         self.mark = mark
+        self.screened: tuple[Screened, ...] | None = None
+        """What a classifier found in a new item, until that was judged. A memo."""
 
     def item(self) -> Item:
         """Parses the item as prompts read it; a fresh message each time."""
@@ -133,6 +136,7 @@ class Transcript:
         "name",
         "new",
         "open_calls",
+        "overlap",
         "parent",
         "record",
         "rendering",
@@ -188,6 +192,8 @@ class Transcript:
         """Whether the conversation's beginning was left out to fit the model."""
         self.name = 0
         """What the store calls this segment; 0 while it has not recorded it. A memo."""
+        self.overlap: Overlap | None = parent.overlap if parent else None
+        """What classifiers remember of the chain up to here; None where nobody looked. A memo."""
         self.rendering: object | None = None
         """What a renderer keeps of the chain up to here. A memo: derived from the value, which it does not change."""
 
