@@ -52,13 +52,15 @@ class Relay:
         self.connections += 1
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._to)
-            # Either end may leave first.
-            with contextlib.suppress(OSError):
-                await asyncio.gather(
-                    self._pump(reader, upstream_writer, counts_sent=True),
-                    self._pump(upstream_reader, writer, counts_sent=False),
-                )
-            upstream_writer.close()
+            try:
+                # Either end may leave first.
+                with contextlib.suppress(OSError):
+                    await asyncio.gather(
+                        self._pump(reader, upstream_writer, counts_sent=True),
+                        self._pump(upstream_reader, writer, counts_sent=False),
+                    )
+            finally:
+                upstream_writer.close()
         finally:
             writer.close()
             self._running.discard(task)
