@@ -11,7 +11,6 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, get_args
-from urllib.parse import urlsplit
 
 from turnwire.server import values
 from turnwire.server.config import (
@@ -25,8 +24,7 @@ from turnwire.server.config import (
 )
 from turnwire.server.data_settings import DATA_SETTINGS, read_budgets, read_data
 from turnwire.server.doors.http.origin import ANY, read_origin
-from turnwire.server.media.allowlist import HostPattern, parse_pattern
-from turnwire.server.media.config import MediaConfig
+from turnwire.server.media_settings import MEDIA_SETTINGS, read_media
 from turnwire.server.models.keys import Reader, read_engine, read_kind
 from turnwire.server.models.specs import EngineSpec, Registry
 from turnwire.server.session.conversations import ConversationLimits
@@ -125,18 +123,7 @@ _SETTINGS: Final = (
     *DATA_SETTINGS,
     Setting("allow_public", "Bind addresses that others can reach even without keys.", "false", "--allow-public"),
     Setting("disable", "Switch optimizations off by name.", "", "--disable", "NAMES", repeatable=True),
-    Setting(
-        "images.urls",
-        "Fetch images and files from these hosts, such as *.example.com. Repeatable.",
-        "",
-        "--image-urls",
-        "HOSTS",
-        repeatable=True,
-    ),
-    Setting("images.service", "Image service to ask where inline-images is disabled.", "", "--image-service", "URL"),
-    Setting("images.max_bytes", "Bytes of one image or file.", "20MiB"),
-    Setting("images.max_pixels", "Pixels of one image.", "50000000"),
-    Setting("images.timeout", "Time to fetch one image or file.", "10s"),
+    *MEDIA_SETTINGS,
     Setting("tls.cert", "Certificate chain of the gRPC and HTTP doors, PEM.", "", "--tls-cert", "FILE"),
     Setting("tls.key", "Private key of the certificate, PEM.", "", "--tls-key", "FILE"),
     Setting("tls.client_ca", "Ask clients for certificates signed by these, PEM.", "", "--tls-client-ca", "FILE"),
@@ -156,7 +143,6 @@ _SETTINGS: Final = (
     Setting("log.format", "Log as text, or as json, one object a line.", "text", "--log-format", "FORMAT"),
 )
 
-_MAX_PIXELS: Final = 89_000_000  # above which the imaging library warns
 _MAX_COUNT: Final = 2**31 - 1
 _MAX_BYTES: Final = 2**32 - 1  # what the limits of a session can tell, except for the state
 
@@ -217,7 +203,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         disable=get("disable", values.read_names(SWITCHES), base.disable),
         tls=_tls(sources),
         limits=_limits(sources),
-        media=_media(sources),
+        media=read_media(sources),
         keepalive=KeepaliveConfig(
             time=get("keepalive.time", values.duration(1), base.keepalive.time),
             timeout=get("keepalive.timeout", values.duration(0.1), base.keepalive.timeout),
@@ -304,31 +290,6 @@ def _tools(sources: Sources, environ: Mapping[str, str]) -> ToolsConfig | None:
     except ToolsFileError as error:
         sources.problems += error.problems
         return None
-
-
-def _media(sources: Sources) -> MediaConfig:
-    base = MediaConfig()
-    get = sources.get
-    return MediaConfig(
-        urls=get("images.urls", _patterns, base.urls),
-        service=get("images.service", _service, base.service),
-        max_bytes=get("images.max_bytes", values.size(1, _MAX_COUNT), base.max_bytes),
-        max_pixels=get("images.max_pixels", values.integer(1, _MAX_PIXELS), base.max_pixels),
-        timeout=get("images.timeout", values.duration(0.1, 600), base.timeout),
-    )
-
-
-def _patterns(value: object) -> tuple[HostPattern, ...]:
-    return tuple(parse_pattern(word) for word in values.read_words(value))
-
-
-def _service(value: object) -> str:
-    text = values.read_text(value)
-    parts = urlsplit(text)
-    if parts.scheme in ("http", "https") and parts.hostname and not (parts.username or parts.query or parts.fragment):
-        return text
-    msg = f"expected the URL of a service, such as http://127.0.0.1:9000, found {values.describe(value)}"
-    raise ValueError(msg)
 
 
 def _tls(sources: Sources) -> TlsConfig | None:

@@ -2,8 +2,8 @@
 
 Above it: the runtime, where `inline-images` is switched off. Below it: aiohttp. The service takes `POST /v1/images`
 with `{"image_url": ...}` and answers `{"width", "height", "tokens", "data_url"}`, or a 4xx with
-`{"error": {"code", "message", "metadata"}}`; `turnwire.bench.image_service` is one. How many tokens an image has is up to the
-model's rule, so that answers are the same with it and without it.
+`{"error": {"code", "message", "metadata"}}`; `turnwire.bench.image_service` is one. How many tokens an image has is up
+to the model's rule, so that answers are the same with it and without it.
 """
 
 from __future__ import annotations
