@@ -49,6 +49,7 @@ class Fleet:
         self.pool = Pool(members, routing=Routing(cached=cached))
         self.services = make_services([])
         self.services.engines = EngineRegistry([SpreadEngine(self.pool)], cached=cached)
+        self.services.engines.visits = self.services.visits
         self.services.policy = Preparer(self.services.engines.resolve, self.services.limits, count=len)
 
     @property
@@ -73,6 +74,8 @@ async def test_a_chain_of_two_hundred_turns_is_placed_once_and_its_model_is_reso
             last = await turn(session, last)
         assert sorted(fleet.passes) == [0, 0, 200]
         assert (fleet.pool.scored, fleet.services.engines.looked) == (placed, resolved)
+        visited = fleet.services.visits.items
+        assert (visited["route"], visited["resolve"]) == (placed, resolved)
 
 
 async def test_without_the_cache_every_turn_looks_again_and_finds_the_same() -> None:

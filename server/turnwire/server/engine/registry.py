@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turnwire.server.engine.port import Engine, ModelInfo
 from turnwire.server.engine.profile import ALL, PLAIN, ModelProfile, Takes
 from turnwire.server.routing.revision import Revision
+from turnwire.server.session.visits import Visits
 from turnwire.v1.errors import reject
 from turnwire.v1.json.refusal import shown
 
@@ -43,6 +44,8 @@ class EngineRegistry:
         self.engines = tuple(engines)
         self.looked = 0
         """Models looked at so far to resolve names: what a turn on a known model does not add to."""
+        self.visits: Visits | None = None
+        """Where that is noted too, once there is a place."""
         self._cached = cached
         self._revision = revision or Revision()
         self._found = _Found(self._revision.number)
@@ -116,17 +119,23 @@ class EngineRegistry:
         return resolved
 
     def _by_id(self, model: str) -> _Resolved | None:
-        for engine in self.engines:
-            for info in engine.models():
-                self.looked += 1
-                if info.id == model:
-                    return _Resolved(info, engine)
-        return None
+        return self._search(lambda info: info.id == model)
 
     def _by_alias(self, model: str) -> _Resolved | None:
+        return self._search(lambda info: model in info.aliases)
+
+    def _search(self, wanted: Callable[[ModelInfo], bool]) -> _Resolved | None:
+        looked = 0
+        found: _Resolved | None = None
         for engine in self.engines:
             for info in engine.models():
-                self.looked += 1
-                if model in info.aliases:
-                    return _Resolved(info, engine)
-        return None
+                looked += 1
+                if wanted(info):
+                    found = _Resolved(info, engine)
+                    break
+            if found is not None:
+                break
+        self.looked += looked
+        if self.visits is not None:
+            self.visits.note("resolve", looked)
+        return found

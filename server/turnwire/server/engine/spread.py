@@ -75,7 +75,7 @@ class SpreadEngine:
 
 class _ChatAttempt(Attempt[Engine, Sequence[Chunk], Finish]):
     def __init__(self, pool: Pool[Engine], among: Sequence[Member[Engine]], prompt: Prompt, sink: Sink) -> None:
-        super().__init__(pool, among, prompt.chain, sink)
+        super().__init__(pool, among, prompt.chain, sink, prompt.visits)
         self._prompt = prompt
 
     def start(self, engine: Engine) -> Generation:

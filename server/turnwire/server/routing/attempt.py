@@ -15,6 +15,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from turnwire.server.routing.pool import ELSEWHERE, Member, Pool
 from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import EngineFailure
+from turnwire.server.session.visits import Visits
 
 _log: Final = logging.getLogger(__name__)
 
@@ -51,7 +52,14 @@ class Receiver(Protocol[Out_contra, End_contra]):
 class Attempt(abc.ABC, Generic[E, Out, End]):
     """A pass at one upstream after the other: the receiver of each of them, and what whoever began it holds."""
 
-    def __init__(self, pool: Pool[E], among: Sequence[Member[E]], chain: Chain, receiver: Receiver[Out, End]) -> None:
+    def __init__(
+        self,
+        pool: Pool[E],
+        among: Sequence[Member[E]],
+        chain: Chain,
+        receiver: Receiver[Out, End],
+        visits: Visits | None = None,
+    ) -> None:
         """Prepares it; `begin` begins.
 
         Args:
@@ -59,11 +67,13 @@ class Attempt(abc.ABC, Generic[E, Out, End]):
             among: Who may serve it; at least one.
             chain: Whose pass it is.
             receiver: Where output goes, as that of one pass.
+            visits: Where to note how many upstreams were looked at.
         """
         self._pool = pool
         self._among = among
         self._chain = chain
         self._receiver = receiver
+        self._visits = visits
         self._tried: list[Member[E]] = []
         self._running: Running | None = None
         self._trial = False
@@ -89,7 +99,7 @@ class Attempt(abc.ABC, Generic[E, Out, End]):
 
     def begin(self) -> None:
         """Starts at the first upstream; raises what starting raises."""
-        member = self._pool.pick(self._chain, self._among)
+        member = self._pick()
         assert member is not None
         self._go(member)
 
@@ -155,7 +165,7 @@ class Attempt(abc.ABC, Generic[E, Out, End]):
         if self._over:
             # Going on turned out to be nothing but an end.
             return True
-        member = self._pool.pick(self._chain, self._among, self._tried)
+        member = self._pick()
         if member is None:
             return False
         left = self._tried[-1]
@@ -167,6 +177,13 @@ class Attempt(abc.ABC, Generic[E, Out, End]):
             _log.exception("a pass could not be started at %s", member.address)
             self.finish(EngineFailure("server_error", "The engine failed to start."))
         return True
+
+    def _pick(self) -> Member[E] | None:
+        before = self._pool.scored
+        member = self._pool.pick(self._chain, self._among, self._tried)
+        if self._visits is not None:
+            self._visits.note("route", self._pool.scored - before)
+        return member
 
     def _go(self, member: Member[E]) -> None:
         self._tried.append(member)

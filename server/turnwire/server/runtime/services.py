@@ -166,5 +166,6 @@ class Services:
     """When the server began to serve, in seconds since 1970-01-01 UTC."""
 
     def __post_init__(self) -> None:
-        """Notes the time."""
+        """Notes the time, and where look-ups of models are noted."""
         self.started = self.clock.wall()
+        self.engines.visits = self.visits

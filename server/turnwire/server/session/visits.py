@@ -11,6 +11,7 @@ from typing import Final
 
 STAGES: Final = (
     "match",
+    "resolve",
     "validate",
     "pair",
     "count",
@@ -20,18 +21,21 @@ STAGES: Final = (
     "render",
     "tokenize",
     "encode",
+    "route",
     "compact",
     "truncate",
 )
 """What a request goes through, in the order of a turn. The size of a visit is bytes, but where it says tokens:
 
 - match: items hashed to find the conversation that they go on with.
+- resolve: models looked at to find the one that was named; of the server, as it is one answer for all sessions.
 - validate: items checked. pair: items paired with calls. count: items counted by the server's own vocabulary; tokens.
 - classify: items shown to the safety classifier.
 - hydrate: items that came from the store, since nothing was in memory.
 - account: items whose images and files were measured.
 - render: items put into the model's format. tokenize: stretches of the prompt that became ids; tokens.
 - encode: items written as JSON for a chat engine.
+- route: upstreams looked at to find the chain's.
 - compact, truncate: items of the history gone through because it became too long; each starts a new prefix.
 """
 

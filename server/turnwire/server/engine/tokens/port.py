@@ -14,6 +14,7 @@ from turnwire.server.prompt.parsing import TokenTable
 from turnwire.server.prompt.segments import Rendered
 from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import EngineFailure, FinishReason
+from turnwire.server.session.visits import Visits
 
 UNKNOWN_LOGPROB: Final = -9999.0
 """Stands in for a log-probability that the engine did not give or gave as no number; the public API's own choice."""
@@ -71,6 +72,8 @@ class TokenRequest:
     """The chain that it belongs to, whose key a router in between can keep it by where its cache is."""
     wants_weights: bool = False
     """Whether the weights that sampled are to be named, which costs some engines a question of its own."""
+    visits: Visits | None = field(default=None, compare=False, repr=False)
+    """Where to note what was looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ class RenderedEngine:
             sampling=sampling,
             chain=prompt.chain,
             wants_weights=settings.token_output.in_done,
+            visits=prompt.visits,
         )
         begun.attach(self._tokens.start(request, begun))
         started.attach(begun)

@@ -110,7 +110,7 @@ class _TokenAttempt(Attempt[TokenEngine, TokenDelta, TokenEnd]):
         eos: frozenset[int],
         weights: Mapping[str, str],
     ) -> None:
-        super().__init__(pool, pool.members, request.chain, sink)
+        super().__init__(pool, pool.members, request.chain, sink, request.visits)
         self._request = request
         self._eos = eos
         self._weights = weights
