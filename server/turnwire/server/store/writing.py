@@ -109,6 +109,9 @@ class StateWriter:
             self._segments.name(segment, name)
         self._segments.next += len(self._new)
         self._written.update(self._blobs)
+        # Held no longer than needed: what is in memory cannot leave the database.
+        self._new.clear()
+        self._blobs.clear()
 
     def _named(self, transcript: Transcript, segments: list[SegmentRecord]) -> int:
         new = list(takewhile(self._unnamed, transcript.segments()))
