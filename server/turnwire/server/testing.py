@@ -11,12 +11,15 @@ from turnwire.server.doors.grpc.options import GrpcOptions
 from turnwire.server.doors.grpc.server import GrpcServer
 from turnwire.server.engine.port import Engine
 from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.ledger.port import Ledger, NoLedger
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.runtime.clock import Clock, LoopClock, Timer
 from turnwire.server.runtime.local import Keys
 from turnwire.server.runtime.services import Observer, Services, Unobserved
 from turnwire.server.sealing import Seals
 from turnwire.server.session.limits import SessionLimits
+from turnwire.server.session.toolsets import ToolSets
+from turnwire.server.store.durable import DurableStore
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.tools.port import HostedTools, NoHostedTools
 
@@ -84,12 +87,15 @@ def make_services(
     observer: Observer | None = None,
     batch_window: float = 0.0,
     seals: Seals | None = None,
+    store: MemoryStore | DurableStore | None = None,
+    ledger: Ledger | None = None,
+    tool_sets: ToolSets | None = None,
 ) -> Services:
     """Builds what sessions share, around the given engines; needs a running event loop unless a clock is given."""
     limits = limits or SessionLimits()
     registry = EngineRegistry(engines)
     tools = tools or NoHostedTools()
-    store = MemoryStore()
+    store = store or MemoryStore()
     seals = seals or Seals.fresh()
     return Services(
         engines=registry,
@@ -103,6 +109,8 @@ def make_services(
         count_tokens=fixed_size,
         limits=limits,
         observer=observer or Unobserved(),
+        ledger=ledger or NoLedger(),
+        tool_sets=tool_sets or ToolSets(),
         batch_window=batch_window,
     )
 
