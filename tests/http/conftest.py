@@ -119,8 +119,13 @@ class Door:
 
     async def stream(self, **more: Any) -> Stream:
         """Creates a response as a stream."""
+        return await self.stream_with({}, **more)
+
+    async def stream_with(self, headers: dict[str, str], **more: Any) -> Stream:
+        """Creates a response as a stream, by a request with these headers."""
+        body = self.asking(stream=True, **more)
         async with asyncio.timeout(BOUND):
-            response = await self.client.post(f"{self.url}/v1/responses", json=self.asking(stream=True, **more))
+            response = await self.client.post(f"{self.url}/v1/responses", json=body, headers=headers)
         assert response.status == 200, await response.text()
         return Stream(response)
 

@@ -266,6 +266,37 @@ async def test_a_server_that_stops_at_once_cuts_streams_off(door: Door) -> None:
 
 
 @pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [("gzip, deflate", "gzip"), ("gzip, deflate, br, zstd", "zstd"), ("zstd;q=0, gzip", "gzip"), ("br, *", None)],
+)
+async def test_streams_are_compressed_so_that_no_event_waits(
+    open_door: Doors, offered: str, chosen: str | None
+) -> None:
+    door = await open_door(options=HttpOptions(compression=True))
+    headers = {"Accept-Encoding": offered}
+    stream = await door.stream_with(headers)
+    assert stream.response.headers.get("content-encoding") == chosen
+    assert stream.response.headers["vary"] == "Accept-Encoding"
+    await stream.until("created")
+    sampling = await door.sampling()
+    for word in ("one", "two"):
+        door.say(sampling, word)
+        assert (await stream.until("output_text.delta"))["delta"] == word
+    door.clock.advance(15)
+    assert await stream.frame() == ": keep-alive"
+    door.engine.finish(0)
+    await stream.until("completed")
+    assert await stream.next() is None
+
+
+async def test_streams_are_not_compressed_unless_told_so(door: Door) -> None:
+    stream = await door.stream_with({"Accept-Encoding": "zstd, gzip"})
+
+    assert "content-encoding" not in stream.response.headers
+    stream.response.close()
+
+
+@pytest.mark.parametrize(
     ("sent", "said"),
     [
         (b"\x16\x03\x01\x02\x00\x01", "HTTPS traffic"),

@@ -229,7 +229,11 @@ def _http_server(config: ServerConfig, room: SessionRoom, backend: LocalBackend)
     return HttpServer(
         backend,
         room.services.clock,
-        HttpOptions(max_body_bytes=limits.max_request_bytes, stall_timeout=limits.stall_timeout),
+        HttpOptions(
+            max_body_bytes=limits.max_request_bytes,
+            stall_timeout=limits.stall_timeout,
+            compression=config.http_compression,
+        ),
         websocket.handle if config.websocket else None,
         origins=Origins(config.http_origins, keys=config.api_key_file is not None, addresses=config.http),
     )

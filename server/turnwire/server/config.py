@@ -96,6 +96,8 @@ class ServerConfig:
     """Seconds of silence after which the server pings a WebSocket client."""
     websocket_pong_timeout: float = 40.0
     """Seconds for the answer, after which the client counts as gone."""
+    http_compression: bool = False
+    """Whether event streams are compressed for HTTP clients that offer zstd or gzip."""
     http_origins: frozenset[str] = frozenset()
     """Origins of web pages that are let in; `*` for all. Without keys no others are."""
     metrics: Address | None = field(default_factory=lambda: Address("127.0.0.1", 9464))

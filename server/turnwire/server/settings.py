@@ -55,6 +55,13 @@ _SETTINGS: Final = (
         "ORIGIN",
         repeatable=True,
     ),
+    Setting(
+        "http_compression",
+        "Compress event streams for HTTP clients that offer it.",
+        "false",
+        "--http-compression",
+        "BOOL",
+    ),
     Setting("websocket", "Take WebSockets on the HTTP door; else answer 426.", "true", "--websocket", "BOOL"),
     Setting(
         "websocket_compression",
@@ -185,6 +192,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         grpc=get_in("grpc", values.addresses, base.grpc),
         http=get_in("http", values.addresses, base.http),
         http_origins=get("http_origins", values.read_set(read_origin), base.http_origins),
+        http_compression=get("http_compression", values.read_bool, base.http_compression),
         websocket=get("websocket", values.read_bool, base.websocket),
         websocket_compression=get("websocket_compression", values.read_bool, base.websocket_compression),
         websocket_ping_interval=get("websocket_ping_interval", values.duration(0.1), base.websocket_ping_interval),

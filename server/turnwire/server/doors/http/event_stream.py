@@ -14,6 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
+from turnwire.server.doors.http.compression import Compressor
 from turnwire.server.doors.http.options import HttpOptions
 from turnwire.server.runtime.clock import Clock, Timer
 
@@ -28,13 +29,16 @@ class EventStream:
         request: web.BaseRequest,
         response: web.StreamResponse,
         filler: bytes,
+        compressor: Compressor | None,
         clock: Clock,
         options: HttpOptions,
     ) -> None:
-        """Takes the request, its response, which is prepared by `serve`, and what is sent into silence."""
+        """Takes the request, its response, which is prepared by `serve`, what is sent into silence, and what compresses
+        all of it."""
         self._request = request
         self._response = response
         self._filler = filler
+        self._compressor = compressor
         self._clock = clock
         self._options = options
         self._timer: Timer | None = None
@@ -57,13 +61,15 @@ class EventStream:
             try:
                 async for piece in body:
                     await self._write(piece)
-                await self._response.write_eof()
+                await self._response.write_eof(b"" if self._compressor is None else self._compressor.end())
             finally:
                 self._stop()
 
     async def _write(self, piece: bytes) -> None:
         self._since = self._clock.now()
         self._writing += 1
+        if self._compressor is not None:
+            piece = self._compressor.piece(piece)
         try:
             await self._response.write(piece)
         finally:

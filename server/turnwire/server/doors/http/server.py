@@ -20,6 +20,7 @@ from aiohttp import web
 
 from turnwire.server.address import Address
 from turnwire.server.doors.http.bodies import read_body
+from turnwire.server.doors.http.compression import choose
 from turnwire.server.doors.http.event_stream import EventStream
 from turnwire.server.doors.http.host import Host
 from turnwire.server.doors.http.options import HttpOptions
@@ -169,8 +170,16 @@ class HttpServer:
         headers = self._headers(request, answer)
         if isinstance(answer.body, bytes):
             return web.Response(status=answer.status, headers=headers, body=answer.body)
+        compressor = None
+        if self._options.compression:
+            encoding = choose(request.headers.get("accept-encoding", ""))
+            headers["vary"] = f"{headers['vary']}, Accept-Encoding" if "vary" in headers else "Accept-Encoding"
+            if encoding is not None:
+                headers["content-encoding"] = encoding.name
+                compressor = encoding.compressor()
         response = web.StreamResponse(status=answer.status, headers=headers)
-        await EventStream(request, response, answer.filler, self._clock, self._options).serve(answer.body)
+        stream = EventStream(request, response, answer.filler, compressor, self._clock, self._options)
+        await stream.serve(answer.body)
         return response
 
     def _headers(self, request: web.BaseRequest, answer: HttpResponse) -> dict[str, str]:
