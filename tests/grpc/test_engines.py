@@ -85,6 +85,8 @@ async def test_an_engine_that_went_down_fails_the_response_as_unavailable(open_d
             def prepare(self, request: Prepare) -> Any:
                 ready = prepare(request)
                 fickle.down = True
+                # As engines do whose models change.
+                services.engines.replace(services.engines.engines)
                 return ready
 
         services.policy = Policy()

@@ -65,7 +65,10 @@ class Engine(Protocol):
     """Short label for metrics, such as `scripted`."""
 
     def models(self) -> Sequence[ModelInfo]:
-        """Lists the models served right now, in the order clients should see them."""
+        """Lists the models served right now, in the order clients should see them.
+
+        Names that were resolved are not looked for again: an engine whose models change tells the server's `Revision`.
+        """
         ...
 
     def start(self, prompt: Prompt, sink: Sink) -> Generation:
