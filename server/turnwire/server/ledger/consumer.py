@@ -18,7 +18,7 @@ from typing import Final
 
 from turnwire.server.ledger.config import DataConfig
 from turnwire.server.ledger.table import add_line, forget_before
-from turnwire.server.store.journal import BEGINNING, Journal, JournalError, JournalReader, Position
+from turnwire.server.store.journal import BEGINNING, Journal, JournalError, JournalReader, Position, framed
 from turnwire.server.store.records import Deleted, Kept, Probed, decode
 from turnwire.server.store.responses import AT_ONCE, ResponseWriter
 from turnwire.server.store.writing import Segments
@@ -70,6 +70,8 @@ class Consumer:
         """Whether segments may have become unneeded."""
         self.position = self._reader.position
         """Everything before it is in the tables."""
+        self._consumed = 0
+        """Bytes of what this process appended that are in the tables."""
         self.failures = 0
         """Attempts that failed."""
         self.rejected = 0
@@ -78,8 +80,7 @@ class Consumer:
     @property
     def lag_bytes(self) -> int:
         """Bytes that were appended and not consumed. From any thread."""
-        end, position = self._journal.end, self.position
-        return end.offset - position.offset if end.file == position.file else self._journal.unread(position)
+        return max(0, self._journal.bytes - self._consumed)
 
     def replay(self) -> int:
         """Consumes what an earlier process left, and ends what it had at work; returns how many responses that were.
@@ -89,6 +90,7 @@ class Consumer:
             sqlite3.Error: The database cannot be written.
         """
         self.consume()
+        self._consumed = 0
         self._db.execute("begin immediate")
         interrupted = self._responses.interrupt()
         self._db.execute("commit")
@@ -178,10 +180,12 @@ class Consumer:
         """Writes up to `most` records in one transaction; where one of them is to blame, each in its own."""
         db = self._db
         before = self._reader.position
+        size = 0
         try:
             db.execute("begin immediate")
             for payload in islice(self._reader.read(end), most):
                 self._apply(payload)
+                size += framed(payload)
             db.execute(
                 "insert or replace into meta (key, value) values ('position', ?)",
                 (f"{self._reader.position.file}:{self._reader.position.offset}",),
@@ -199,7 +203,8 @@ class Consumer:
                     if self.position < end:
                         self._batch(end, 1)
                 return
-            self._reject(before, reached, error)
+            size = self._reject(before, reached, error)
+        self._consumed += size
         self._reached(before)
 
     def _apply(self, payload: bytes) -> None:
@@ -216,8 +221,12 @@ class Consumer:
             case Probed():
                 pass
 
-    def _reject(self, before: Position, reached: Position, error: Exception) -> None:
-        """Puts a record aside that can never be written, so that it does not stand in the way of all others."""
+    def _reject(self, before: Position, reached: Position, error: Exception) -> int:
+        """Puts a record aside that can never be written, so that it does not stand in the way of all others.
+
+        Returns:
+            Its size in the journal.
+        """
         self.rejected += 1
         path = self._config.folder / REJECTS
         reader = JournalReader(self._config.folder, before)
@@ -227,14 +236,15 @@ class Consumer:
             file.write(len(payload).to_bytes(4, "little") + payload)
         _log.error("a record at %s cannot be written and was put into %s", before, path.name, exc_info=error)
         self._reader = reader
+        return framed(payload)
 
     def _reached(self, before: Position) -> None:
         position = self._reader.position
+        if position.file != before.file:
+            self._journal.remove_before(position.file)
         with self._moved:
             self.position = position
             self._moved.notify_all()
-        if position.file != before.file:
-            self._journal.remove_before(position.file)
 
     def _collect(self) -> None:
         self._loose = False

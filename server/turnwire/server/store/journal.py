@@ -34,6 +34,11 @@ _NAME: Final = re.compile(r"journal-(\d{8})")
 _CHUNK: Final = 1024 * 1024
 
 
+def framed(payload: bytes) -> int:
+    """Returns the bytes that a record takes in the journal."""
+    return _FRAME.size + len(payload)
+
+
 class Position(NamedTuple):
     """A place between two records; places are in order."""
 
@@ -139,14 +144,6 @@ class Journal:
         for number, path in journal_files(self._folder).items():
             if number < file:
                 path.unlink(missing_ok=True)
-
-    def unread(self, position: Position) -> int:
-        """Returns how many bytes of records lie behind a place."""
-        total = -position.offset
-        for number, path in journal_files(self._folder).items():
-            if number >= position.file:
-                total += self.end.offset if number == self.end.file else path.stat().st_size
-        return max(0, total)
 
     def close(self) -> None:
         """Closes the file. Idempotent."""
