@@ -52,7 +52,7 @@ async def test_a_server_says_where_it_listens_and_ends_well_when_told(start: Sta
         http = re.fullmatch(r"http listening on http://127\.0\.0\.1:([1-9]\d*)", await line(process))
         assert http is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", int(http[1]))
-        writer.write(b"GET /v1/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b'"code":"unknown_url"' in await reader.read()
         writer.close()
         await writer.wait_closed()
@@ -120,7 +120,7 @@ async def test_the_http_door_has_the_same_certificates(start: Start, tmp_path: P
         match = re.fullmatch(r"http listening on https://127\.0\.0\.1:([1-9]\d*)", await line(process))
         assert match is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", int(match[1]), ssl=context)
-        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
         await writer.wait_closed()
@@ -140,7 +140,7 @@ async def test_a_streaming_client_hears_the_end_of_a_draining_server(start: Star
         port = int((await line(process)).rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         body = b'{"model":"scripted","input":"hi","stream":true}'
-        head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         writer.write(head % len(body) + body)
         await reader.readuntil(b"event: response.created")
         process.terminate()
