@@ -69,6 +69,8 @@ _ROWS: Final = (
     ErrorCode("model_not_found", _INVALID, 404, "NOT_FOUND", Remedy.FIX),
     ErrorCode("context_length_exceeded", _INVALID, 400, "INVALID_ARGUMENT", Remedy.FIX),
     ErrorCode("invalid_prompt", _INVALID, 400, "INVALID_ARGUMENT", Remedy.STOP),
+    ErrorCode("cyber_policy", _INVALID, 400, "INVALID_ARGUMENT", Remedy.STOP),
+    ErrorCode("bio_policy", _INVALID, 400, "INVALID_ARGUMENT", Remedy.STOP),
     # Images and files.
     ErrorCode("invalid_image", _INVALID, 400, "INVALID_ARGUMENT", Remedy.FIX),
     ErrorCode("invalid_image_format", _INVALID, 400, "INVALID_ARGUMENT", Remedy.FIX),

@@ -29,6 +29,7 @@ from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.doors.websocket.options import WebSocketOptions
 from turnwire.server.engine.profile import Price
 from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.guarding import guarded
 from turnwire.server.keys import KeyRing
 from turnwire.server.ledger.budgets import Budgets
 from turnwire.server.ledger.budgets_file import reload_budgets
@@ -131,7 +132,7 @@ def _services(
 ) -> Services:
     seals = _seals(config)
     media = config.media if "inline-images" in config.disable else replace(config.media, service="")
-    policy = Preparer(
+    checks = Preparer(
         registry.resolve,
         config.limits,
         count=vocabulary.count,
@@ -143,11 +144,13 @@ def _services(
         media=MediaReader(media),
         takes=registry.takes,
     )
+    policy, guard = guarded(config, checks, metrics.registry)
     budget = Budget(config.max_kept_bytes)
     conversations = Conversations(os.urandom(32), config.known, budget) if config.known.max_conversations else None
     services = Services(
         engines=registry,
         policy=policy,
+        guard=guard,
         store=books.store,
         ledger=books.ledger,
         tool_sets=books.tool_sets,
@@ -314,6 +317,7 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         services = _services(config, engines, tools, priced, books)
         stack.push_async_callback(services.media.aclose)
+        stack.push_async_callback(services.guard.aclose)
         await _serve(config, services, priced, keys, ready)
     return 0
 

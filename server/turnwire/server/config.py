@@ -16,11 +16,13 @@ from turnwire.server.ledger.budgets import Budget
 from turnwire.server.ledger.config import DataConfig
 from turnwire.server.media.config import MEDIA, MediaConfig
 from turnwire.server.models.specs import EngineSpec, Registry
+from turnwire.server.policy.safety.rules import SafetyConfig
 from turnwire.server.session.conversations import ConversationLimits
 from turnwire.server.session.limits import MIB, SessionLimits
 from turnwire.server.tools.config import ToolsConfig
 
 SWITCHES: Final[tuple[str, ...]] = (
+    "incremental-safety",
     "inline-images",
     "overlapped-ledger",
     "route-cache",
@@ -108,6 +110,8 @@ class ServerConfig:
     """Several engines and their models."""
     models_file: Path | None = None
     """Where they were read from, and are read again on SIGHUP."""
+    safety: SafetyConfig | None = None
+    """How responses are guarded; None looks at nothing."""
     tools: ToolsConfig | None = None
     """Which tools the server runs itself; None runs none."""
     api_key_file: Path | None = None

@@ -27,6 +27,8 @@ from turnwire.server.doors.http.origin import ANY, read_origin
 from turnwire.server.media_settings import MEDIA_SETTINGS, read_media
 from turnwire.server.models.keys import Reader, read_engine, read_kind
 from turnwire.server.models.specs import EngineSpec, Registry
+from turnwire.server.policy.safety.rules import EXTRA, SafetyConfig
+from turnwire.server.policy.safety.rules_file import SafetyFileError, load_safety_file
 from turnwire.server.session.conversations import ConversationLimits
 from turnwire.server.session.limits import MAX_BATCH_WINDOW, MIB, SessionLimits
 from turnwire.server.sources import Setting, Sources
@@ -124,6 +126,7 @@ _SETTINGS: Final = (
     Setting("engine.tokens_per_second", "Rate, over what the scenario says.", "", "--tokens-per-second", "RATE"),
     Setting("engine.burst", "Tokens at once, over what the scenario says.", "", "--burst", "N"),
     Setting("models", "Serve the engines and models of a registry file, in place of --engine.", "", "--models", "FILE"),
+    Setting("safety", "Guard responses by the rules and classifiers of this file.", "", "--safety", "FILE"),
     Setting("tools_file", "Run the hosted tools of this file: MCP servers, web search.", "", "--tools-file", "FILE"),
     Setting("api_key_file", "Let in only who shows a key of this file.", "", "--api-key-file", "FILE"),
     Setting("seal_key_file", "Seal what clients replay with the keys of this file.", "", "--seal-key-file", "FILE"),
@@ -188,6 +191,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
     base = ServerConfig()
     get, get_in = sources.get, sources.get_in
     models = _models(sources, environ)
+    disable = get("disable", values.read_names(SWITCHES), base.disable)
     return ServerConfig(
         grpc=get_in("grpc", values.addresses, base.grpc),
         http=get_in("http", values.addresses, base.http),
@@ -201,14 +205,15 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         engine=_engine(sources, environ),
         models=models,
         models_file=None if models is None else get_in("models", values.file, None),
+        safety=_safety(sources, environ),
         tools=_tools(sources, environ),
         api_key_file=get_in("api_key_file", values.file, None),
         seal_key_file=get_in("seal_key_file", values.file, None),
-        data=read_data(sources),
+        data=read_data(sources, overlapped="overlapped-ledger" not in disable),
         budgets_file=get_in("budgets", values.file, None),
         budgets=read_budgets(sources),
         allow_public=get("allow_public", values.read_bool, base.allow_public),
-        disable=get("disable", values.read_names(SWITCHES), base.disable),
+        disable=disable,
         tls=_tls(sources),
         limits=_limits(sources),
         media=read_media(sources),
@@ -287,6 +292,20 @@ def _models(sources: Sources, environ: Mapping[str, str]) -> Registry | None:
     except RegistryError as error:
         sources.problems += [str(problem) for problem in error.problems]
         return None
+
+
+def _safety(sources: Sources, environ: Mapping[str, str]) -> SafetyConfig | None:
+    path = sources.get_in("safety", values.file, None)
+    if path is None:
+        return None
+    try:
+        return load_safety_file(path, environ)
+    except SafetyFileError as error:
+        sources.problems += [str(problem) for problem in error.problems]
+    except ImportError as error:
+        place = sources.place("safety")
+        sources.problems.append(f"{place}: needs packages that are not installed: turnwire[{EXTRA}] ({error})")
+    return None
 
 
 def _tools(sources: Sources, environ: Mapping[str, str]) -> ToolsConfig | None:

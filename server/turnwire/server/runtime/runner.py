@@ -58,6 +58,7 @@ class SessionRunner:
                 visits=Visits(services.visits),
                 conversations=services.conversations,
                 budget=services.budget,
+                safety=services.guard.safety,
             ),
             now,
         )

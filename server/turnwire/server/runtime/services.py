@@ -11,6 +11,7 @@ from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.ledger.port import Ledger, NoLedger
 from turnwire.server.media.found import Found
 from turnwire.server.runtime.clock import Clock
+from turnwire.server.runtime.guard import Guard
 from turnwire.server.runtime.media import MediaRoom
 from turnwire.server.sealing import Seals
 from turnwire.server.session.budget import Budget
@@ -160,6 +161,8 @@ class Services:
     """What the stages of all sessions' turns looked at so far."""
     conversations: Conversations | None = field(default_factory=lambda: Conversations(os.urandom(32)))
     """What requests are matched against that send their history once more; None matches nothing."""
+    guard: Guard = field(default_factory=Guard)
+    """Guards responses; by default nothing is looked at."""
     budget: Budget = field(default_factory=Budget)
     """What all sessions may keep together; by default each session's own limit is all there is."""
     started: float = field(init=False)

@@ -14,6 +14,8 @@ from turnwire.server.session.screens import Direction, Hit
 CODES: Final = ("invalid_prompt", "cyber_policy", "bio_policy")
 """Error codes that a flag of the input may end a response with."""
 BOTH: Final = frozenset(Direction)
+EXTRA: Final = "safety"
+"""The extra whose packages find words and patterns."""
 
 
 @dataclass(frozen=True, slots=True)
