@@ -113,7 +113,12 @@ BAD: Final = (
     # What is not done here.
     Bad("a conversation", _asking(conversation="conv_1"), "unsupported_parameter", "conversation"),
     Bad("a prompt of the hoster's", _asking(prompt={"id": "pmpt_1"}), "unsupported_parameter", "prompt"),
-    Bad("a trigger of compaction", _input(_USER, {"type": "compaction_trigger"}), "unsupported_parameter", "input[1]"),
+    Bad(
+        "a threshold of compaction that is none",
+        _asking(context_management=[{"type": "compaction", "compact_threshold": 10}]),
+        "integer_below_min_value",
+        "context_management[0].compact_threshold",
+    ),
     Bad(
         "a reference to nothing",
         _input({"type": "item_reference", "id": "msg_nothing"}),

@@ -120,7 +120,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (opaque("message", '{"type":"message","role":"user","content":7}'), "invalid_type", "input[1].content"),
     (opaque("reasoning", "{"), "invalid_json", "input[1]"),
     ({"compaction": {}}, MISSING, "input[1].encrypted_content"),
-    ({"compaction_trigger": {}}, "unsupported_parameter", "input[1]"),
     ({"mcp_call": {"name": "a"}}, MISSING, "input[1].server_label"),
     ({"mcp_list_tools": {"server_label": "a", "tools": ["["]}}, "invalid_json", "input[1].tools[0]"),
     ({"mcp_approval_request": {"server_label": "a", "name": "b"}}, MISSING, "input[1].id"),

@@ -26,6 +26,8 @@ BUDGET: Final = 4096
 """Tokens of a digest, by the server's own count."""
 MAX_ANSWER: Final = 512
 """Tokens of one answer of the model."""
+MAX_MESSAGE: Final = 512
+"""Tokens of one message of a person's or a developer's, where it becomes a line at all."""
 MAX_CALL: Final = 96
 """Tokens of one call's name and arguments."""
 MAX_OUTPUT: Final = 192
@@ -42,6 +44,9 @@ _DECLARATIONS: Final = ("additional_tools", "configuration_update")
 _CHARACTERS: Final = 8
 """Characters that a token has at most, but for texts so plain that cutting them early loses nothing."""
 
+_ROLES: Final = {Role.ROLE_USER: "user", Role.ROLE_DEVELOPER: "developer", Role.ROLE_SYSTEM: "system"}
+_MESSAGES: Final = tuple(f"{role}: " for role in _ROLES.values())
+
 _decode: Final = msgspec.json.Decoder(list[str]).decode
 
 
@@ -56,7 +61,12 @@ class Compacted:
 
 
 def compact(
-    items: Iterable[Item], earlier: Callable[[Item], Sequence[str] | None], count: Callable[[str], int]
+    items: Iterable[Item],
+    earlier: Callable[[Item], Sequence[str] | None],
+    count: Callable[[str], int],
+    *,
+    messages: bool = False,
+    budget: int = BUDGET,
 ) -> Compacted:
     """Compacts a conversation.
 
@@ -64,6 +74,9 @@ def compact(
         items: The conversation as it came and was said, oldest first.
         earlier: Returns the lines of an earlier compaction's item; None where it cannot be read.
         count: Counts the tokens of a text.
+        messages: Whether the digest has lines for messages too, so that it can stand for the whole conversation. Where
+            a digest of an earlier compaction has them, it stands for all before it.
+        budget: Tokens of the digest.
     """
     kept: list[Item] = []
     lines: list[str] = []
@@ -71,13 +84,26 @@ def compact(
         kind = item.WhichOneof("kind")
         if kind == "message" and item.message.role != Role.ROLE_ASSISTANT:
             kept.append(item)
+            if messages:
+                lines += _message_lines(item, count)
         elif kind == "compaction" and (known := earlier(item)) is not None:
-            lines += known
+            if messages and any(map(_tells_message, known)):
+                lines.clear()
+            lines += known if messages else [line for line in known if not _tells_message(line)]
         elif kind == "compaction" or (kind == "opaque" and item.opaque.type in _DECLARATIONS):
             kept.append(item)
         else:
             lines += _lines(item, count)
-    return Compacted(tuple(kept), tuple(_newest(lines, count)))
+    return Compacted(tuple(kept), tuple(_newest(lines, count, budget)))
+
+
+def _message_lines(item: Item, count: Callable[[str], int]) -> list[str]:
+    text = clip("\n".join(message_texts(item.message)[0]).strip(), MAX_MESSAGE, count)
+    return [f"{_ROLES.get(item.message.role, 'user')}: {text}"] if text else []
+
+
+def _tells_message(line: str) -> bool:
+    return line.startswith(_MESSAGES)
 
 
 def _lines(item: Item, count: Callable[[str], int]) -> list[str]:
@@ -96,19 +122,25 @@ def _lines(item: Item, count: Callable[[str], int]) -> list[str]:
     return lines
 
 
-def _newest(lines: Sequence[str], count: Callable[[str], int]) -> list[str]:
-    """Returns the newest lines that the budget has room for."""
-    left = BUDGET - count(_HEADER) - count(_DROPPED)
-    start = len(lines)
-    while start > 0:
+def _newest(lines: Sequence[str], count: Callable[[str], int], budget: int) -> list[str]:
+    """Returns the newest lines that the budget has room for. Messages have as much room of their own, so that steps
+    however many do not drive out what was asked for."""
+    room = budget - count(_HEADER) - count(_DROPPED)
+    left = {False: room, True: room}
+    kept: list[str] = []
+    for line in reversed(lines):
+        message = _tells_message(line)
         # A token for the line's end.
-        left -= count(lines[start - 1]) + 1
-        if left < 0:
-            break
-        start -= 1
-    if start == 0:
+        left[message] -= count(line) + 1
+        if left[message] < 0:
+            # What is older is left out as well, even where it is short.
+            left[message] = 0
+        else:
+            kept.append(line)
+    if len(kept) == len(lines):
         return list(lines)
-    return [_DROPPED, *(line for line in lines[start:] if line != _DROPPED)]
+    kept.reverse()
+    return [_DROPPED, *(line for line in kept if line != _DROPPED)]
 
 
 def clip(text: str, limit: int, count: Callable[[str], int]) -> str:

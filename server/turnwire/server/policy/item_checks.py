@@ -29,7 +29,6 @@ from turnwire.server.policy.refusals import (
     shown,
     too_long,
     too_many,
-    unsupported,
 )
 from turnwire.server.policy.wellformed import check_wellformed
 from turnwire.server.session.calls import answered_by
@@ -37,7 +36,6 @@ from turnwire.v1.errors import reject
 from turnwire.v1.item_pb2 import (
     ApplyPatchCallOutput,
     Compaction,
-    CompactionTrigger,
     CustomToolCallOutput,
     FunctionCallOutput,
     Item,
@@ -189,11 +187,6 @@ def _compaction(compaction: Compaction, path: str) -> None:
     _check_sealed(compaction.encrypted_content, path)
 
 
-def _trigger(trigger: CompactionTrigger, path: str) -> None:
-    del trigger
-    raise unsupported(path, "asks for a compaction, which this server does at CompactResponse only")
-
-
 _IDS: Final = (("id", _MAX_ID), ("call_id", _MAX_ID))
 _CALL: Final = (*_IDS, ("name", _MAX_NAME), ("namespace", _MAX_NAME))
 _HOSTED: Final = (("id", _MAX_ID), ("name", _MAX_NAME), ("server_label", _MAX_NAME))
@@ -215,7 +208,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "tool_search_output": _Rule((), _IDS, objects=("tools",), check=_tool_search),
     "item_reference": _Rule(("id",)),
     "compaction": _Rule(("encrypted_content",), check=_compaction),
-    "compaction_trigger": _Rule((), (), check=_trigger),
+    "compaction_trigger": _Rule((), ()),
     "mcp_call": _Rule(("server_label", "name"), _HOSTED),
     "mcp_list_tools": _Rule(("server_label",), (("id", _MAX_ID), ("server_label", _MAX_NAME)), objects=("tools",)),
     "mcp_approval_request": _Rule(("id", "server_label", "name"), _HOSTED),

@@ -16,6 +16,7 @@ from turnwire.server.media.parts import has_media
 from turnwire.server.media.reader import MediaReader, Read
 from turnwire.server.policy import json_text
 from turnwire.server.policy.choice_checks import check_choice
+from turnwire.server.policy.context_rules import compact_threshold
 from turnwire.server.policy.item_checks import check_appended, check_items
 from turnwire.server.policy.model_checks import check_files, check_images, check_model
 from turnwire.server.policy.refusals import missing, shown, too_many
@@ -197,6 +198,9 @@ class Preparer:
             listings(items, entries),
             approvals(items),
             known,
+            compact_threshold(request.settings, self._profile(model).context_length),
+            compact_now="compaction_trigger" in kinds,
+            compact_only=bool(items) and items[-1].HasField("compaction_trigger"),
         )
 
     def _resolved(self, new: _Brought, request: Prepare, history: Transcript) -> _Brought:

@@ -18,12 +18,15 @@ from turnwire.server.media.parts import has_media
 from turnwire.server.runtime.fitting import Fitting, fitting
 from turnwire.server.runtime.media import append_prepared_apart, prepared_apart
 from turnwire.server.runtime.services import Services
+from turnwire.server.runtime.shortening import compact_transcript
 from turnwire.server.runtime.threads import THREAD_BYTES
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 from turnwire.server.session.effects import (
     AbortPass,
     CancelTools,
     Close,
+    Compact,
+    Compacted,
     Effect,
     Hydrate,
     ListTools,
@@ -41,6 +44,7 @@ from turnwire.server.session.effects import (
     ToolResult,
 )
 from turnwire.server.session.hosted import Listed
+from turnwire.server.session.screens import Classify, Flagged
 from turnwire.server.session.session import Session
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, make_error
@@ -150,6 +154,8 @@ class Carrier:
                 self._host(effect.pass_id, self._tool(effect))
             case ListTools():
                 self._host(effect.pass_id, self._list(effect))
+            case Compact():
+                self._host(effect.pass_id, self._compact(effect))
             case CancelTools(pass_id=pass_id):
                 for task in self._tools.pop(pass_id, ()):
                     task.cancel()
@@ -163,6 +169,10 @@ class Carrier:
                 self.services.observer.response_ended(effect)
             case PassEnded():
                 self.services.observer.pass_ended(effect)
+            case Classify():
+                self._spawn(self._classify(effect))
+            case Flagged():
+                self.services.guard.flagged(effect)
             case Close():
                 self.owner.finish(effect)
 
@@ -269,6 +279,12 @@ class Carrier:
         self.session.hydrated(self.services.clock.now(), effect.handle, state)
         self.owner.settle()
 
+    async def _classify(self, effect: Classify) -> None:
+        verdict = await self.services.guard.judge(effect)
+        now = self.services.clock.now()
+        self.session.verdict(now, effect.handle, effect.ticket, verdict, effect.direction)
+        self.owner.settle()
+
     def _host(self, pass_id: int, work: Coroutine[None, None, None]) -> None:
         task = self._spawn(work)
         tasks = self._tools.setdefault(pass_id, set())
@@ -293,6 +309,10 @@ class Carrier:
             large = len(result.output) > THREAD_BYTES
             tokens = await asyncio.to_thread(count, result.output) if large else count(result.output)
             result = replace(result, tokens=tokens)
+        safety = self.services.guard.safety
+        if safety is not None and safety.screener is not None and len(result.output) > THREAD_BYTES:
+            screened = await asyncio.to_thread(safety.screener.screen_text, result.output)
+            result = replace(result, screened=screened)
         self.session.tool_finished(self.services.clock.now(), effect.pass_id, effect.call_id, result)
         self.owner.settle()
 
@@ -304,6 +324,15 @@ class Carrier:
             _log.exception("the tools of MCP server %s could not be listed", effect.label)
             listed = Listed((), "The server's tools could not be listed.")
         self.session.tool_finished(self.services.clock.now(), effect.pass_id, effect.call_id, listed)
+        self.owner.settle()
+
+    async def _compact(self, effect: Compact) -> None:
+        made: Compacted | None = None
+        try:
+            made = await compact_transcript(self.services, effect)
+        except Exception:
+            _log.exception("a conversation could not be compacted")
+        self.session.compacted(self.services.clock.now(), effect.pass_id, made)
         self.owner.settle()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

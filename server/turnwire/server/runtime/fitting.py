@@ -128,7 +128,8 @@ class Fitting:
 def fitting(engines: EngineRegistry, request: Prepare, ready: Prepared) -> Fitting | None:
     """Returns what has to be found out before a request can be taken; None for a prompt that is taken as it is."""
     context = engines.context_length(ready.model)
-    if context is None:
+    # What is compacted first is another prompt then.
+    if context is None or ready.compact_now or ready.compact_threshold is not None:
         return None
     around = (len(request.settings.instructions) + len(request.tools.data)) // _BYTES_PER_TOKEN
     history = request.history if ready.known is None else ready.known.transcript

@@ -269,6 +269,9 @@ class Creates:
         run.listings.update((listing.label, listing) for listing in ready.listings)
         run.unlisted = tuple(label for label in run.tools.servers if label not in run.listings)
         run.approvals += ready.approvals
+        run.compact_threshold = ready.compact_threshold
+        run.compact_now, run.compact_only = ready.compact_now, ready.compact_only
+        run.beside = max(0, run.context_tokens - run.transcript.tokens)
         self._passes.offer(run)
         # Forks and continuations keep the chain of what they go on from, and with it the upstream that knows them.
         chain = run.transcript.chain or Chain(

@@ -123,6 +123,18 @@ class ListTools:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """Find a shorter form of a conversation; answer with `Session.compacted`."""
+
+    pass_id: int
+    transcript: Transcript
+    principal: str
+    budget: int
+    """Tokens that the digest may have."""
+    visits: Visits
+
+
+@dataclass(frozen=True, slots=True)
 class CancelTools:
     """Stop the hosted tools and listings of a pass."""
 
@@ -200,10 +212,35 @@ class Prepared:
     """Answers to approval requests that have to be acted upon."""
     known: Conversation | None = None
     """What the request sent once more, and goes on from; the entries are what follows it."""
+    compact_threshold: int | None = None
+    """Size in tokens from which the conversation is compacted before a pass; None for never."""
+    compact_now: bool = False
+    """Whether an item asks for a compaction."""
+    compact_only: bool = False
+    """Whether that item is the last, so that nothing is left for the model to answer."""
     window: Transcript | None = None
     """What the model is shown instead of all of the conversation, the entries included, where that is too long."""
     hits: tuple[Hit, ...] = ()
     """What was flagged in its instructions and tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The answer to `Compact`."""
+
+    kept: tuple[Entry, ...]
+    """What stands before the digest."""
+    newest: tuple[Entry, ...]
+    """What stands behind it."""
+    open_calls: frozenset[CallKey]
+    sealed: str
+    """The `encrypted_content` of the item that the client is told."""
+    digest: bytes
+    """The serialized message that prompts read in the item's place."""
+    mark: bytes
+    """Of what prompts would read in the place of the item, were it sent back."""
+    tokens: int
+    """Of the digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +268,7 @@ Effect = (
     | ResumePass
     | RunTool
     | ListTools
+    | Compact
     | CancelTools
     | Persist
     | Refused

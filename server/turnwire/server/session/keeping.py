@@ -94,6 +94,7 @@ class Keeping:
             transcript=transcript,
             input=run.input,
             resent=run.resent,
+            earlier=run.earlier,
             before=run.before,
             usage=run.tally.to_proto() if run.tally.input or run.tally.output else None,
             context_tokens=run.context_tokens,

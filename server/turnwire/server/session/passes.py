@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Final
 
 from turnwire.server.session.assembler import Assembler
-from turnwire.server.session.calls import CallKey, opened_by
+from turnwire.server.session.calls import CallKey
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishReason
+from turnwire.server.session.compactions import Compactions
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import (
     AbortPass,
@@ -27,77 +28,18 @@ from turnwire.server.session.effects import (
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.hosted import Listed
 from turnwire.server.session.hosting import Hosting
-from turnwire.server.session.marks import UNKNOWN
+from turnwire.server.session.listener import RunListener
 from turnwire.server.session.offers import offer, offered_settings
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.run import Run, Tally
-from turnwire.server.session.settings import seals_reasoning
 from turnwire.server.session.states import Fact, Phase
-from turnwire.server.session.transcript import Entry, Origin
 from turnwire.server.session.verdicts import Verdicts
-from turnwire.v1 import ids
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import ERRORS, make_error
-from turnwire.v1.item_pb2 import Item, Reasoning
 from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails
 
-_ID_PREFIXES = {
-    "message": ids.MESSAGE,
-    "reasoning": ids.REASONING,
-    "function": ids.FUNCTION_CALL,
-    "custom": ids.CUSTOM_CALL,
-}
 NO_IDS: Final[array[int]] = array("I")
-_HOSTED = frozenset({"mcp_call", "mcp_list_tools", "web_search_call"})
-
-
-class _RunListener:
-    """Files what a run's assembler finishes."""
-
-    def __init__(self, context: Context, hosting: Hosting, run: Run) -> None:
-        self._context = context
-        self._hosting = hosting
-        self._run = run
-
-    def new_item_id(self, kind: str) -> str:
-        return self._context.new_id(_ID_PREFIXES[kind])
-
-    def new_call_id(self, wished: str) -> str:
-        run = self._run
-        taken = {key.id for key in run.transcript.open_calls}
-        taken.update(key.id for key in run.pass_calls)
-        taken.update(run.hosted)
-        if 0 < len(wished) <= 64 and wished not in taken:
-            return wished
-        return self._context.new_id(ids.CALL)
-
-    def seal(self, reasoning: Reasoning) -> str | None:
-        config = self._context.config
-        # A summary alone can be replayed as it is.
-        if config.seal is None or not reasoning.content or not seals_reasoning(self._run.settings):
-            return None
-        # Only what a replay cannot do without: the rest stands beside it in the open.
-        return config.seal(config.principal, Reasoning(content=reasoning.content).SerializeToString())
-
-    def item_done(self, item: Item, data: bytes, tokens: int) -> None:
-        run = self._run
-        origin = Origin.HOSTED if item.WhichOneof("kind") in _HOSTED else Origin.MODEL
-        known = self._context.config.conversations
-        entry = Entry(data, origin, tokens, mark=UNKNOWN if known is None else known.marker.mark(item))
-        run.pass_entries.append(entry)
-        run.output.append(entry)
-        call = opened_by(item)
-        if call is not None:
-            run.pass_calls.append(call)
-
-    def hosted_call(self, call_id: str, name: str, arguments: str, tokens: int) -> None:
-        self._hosting.call(self._run, call_id, name, arguments, tokens)
-
-    def is_hosted(self, name: str) -> bool:
-        return name in self._run.offered.hosted
-
-    def split(self, name: str) -> tuple[str, str]:
-        return self._run.tools.split(name)
+"""No tokens."""
 
 
 class Passes:
@@ -109,6 +51,9 @@ class Passes:
         self._endings = endings
         self._hosting = Hosting(context)
         self._hosting.on_finished = self._hosted_finished
+        self.compactions = Compactions(context)
+        """Conversations that become shorter."""
+        self.compactions.on_finished = self._compacted
         self.verdicts = Verdicts(context, self)
         """What classifiers say, and what waits for it."""
         self.on_pause: Callable[[Run], None] = lambda run: None
@@ -121,7 +66,11 @@ class Passes:
 
     def go_on(self, run: Run, fact: Fact) -> None:
         """Moves a response to its next pass, or to the prelude that the pass needs, and begins it."""
-        if run.unlisted or run.approvals:
+        if self.compactions.due(run):
+            run.move(fact, Phase.TOOLS)
+            self._enter(run)
+            self.compactions.begin(run)
+        elif run.unlisted or run.approvals:
             if self.verdicts.postpones(run, lambda: self.go_on(run, fact)):
                 return
             run.move(fact, Phase.TOOLS)
@@ -130,6 +79,14 @@ class Passes:
         else:
             run.move(fact, Phase.SAMPLING)
             self._begin(run)
+
+    def _compacted(self, run: Run) -> None:
+        """Goes on to what the compaction preceded."""
+        if not run.compact_only:
+            self.go_on(run, Fact.TOOLS_FINISHED)
+            return
+        run.move(Fact.TOOLS_FINISHED, Phase.ENDED)
+        self._endings.end(run, DoneReason.DONE_REASON_COMPLETED)
 
     def _begin(self, run: Run) -> None:
         """Begins the next pass of a response in phase SAMPLING."""
@@ -156,7 +113,7 @@ class Passes:
                 run.queue,
                 run.verbosity,
                 context.max_event_bytes,
-                _RunListener(context, self._hosting, run),
+                RunListener(context, self._hosting, run),
             )
         run.assembler.output_index = len(run.output)
 
@@ -276,6 +233,7 @@ class Passes:
         if outcome.record is not None:
             run.unreported.append(outcome.record)
         run.context_tokens = tally.input + tally.output
+        run.beside = max(0, tally.input - run.transcript.tokens)
         if not whole:
             self._hosting.drop(run)
             reason = "max_output_tokens" if outcome.reason is FinishReason.LENGTH else "content_filter"

@@ -161,6 +161,8 @@ class Run:
     resent: Transcript = EMPTY
     """What the request sent once more of a known conversation, before `input`."""
     output: list[Entry] = field(default_factory=list[Entry])
+    earlier: tuple[Entry, ...] = ()
+    """What of it came before `before`, since the conversation was compacted meanwhile."""
     since_pause: int = 0
     """How many entries of `output` were reported by earlier pauses."""
     pass_entries: list[Entry] = field(default_factory=list[Entry])
@@ -195,6 +197,17 @@ class Run:
     """Tokens that the engine has seen of this chain."""
     tally: Tally = field(default_factory=Tally)
     created_sent: bool = False
+    beside: int = 0
+    """Tokens of its prompts beside the items, as its last pass was counted: instructions, tools and format."""
+    compact_threshold: int | None = None
+    """Size in tokens from which the conversation is compacted before a pass; None for never."""
+    compact_now: bool = False
+    """Whether it is compacted before the next pass whatever its size."""
+    compact_only: bool = False
+    """Whether that is all that was asked for."""
+    compacting: bool = False
+    compacted: Transcript | None = None
+    """What the last compaction left."""
     deadlines: dict[str, Deadline] = field(default_factory=dict[str, Deadline])
     created_at: float = 0.0
     """Seconds since 1970-01-01 UTC."""

@@ -14,13 +14,13 @@ from turnwire.server.session.appends import Appends
 from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
 from turnwire.server.session.context import Context, SessionConfig
 from turnwire.server.session.creates import Creates
-from turnwire.server.session.effects import Close, Effect, Prepared, ToolResult
+from turnwire.server.session.effects import Compacted, Effect, Prepared, ToolResult
 from turnwire.server.session.endings import Endings
 from turnwire.server.session.envelope import about, check_names, no_event, too_large
 from turnwire.server.session.gauges import Gauges
 from turnwire.server.session.hosted import Listed
 from turnwire.server.session.lanes import Lanes
-from turnwire.server.session.limits import duration
+from turnwire.server.session.leaving import Leaving
 from turnwire.server.session.liveness import Liveness
 from turnwire.server.session.opening import open_session, opened
 from turnwire.server.session.passes import Passes
@@ -28,16 +28,15 @@ from turnwire.server.session.requests import check_request_id
 from turnwire.server.session.run import Run
 from turnwire.server.session.screens import Direction, Verdict
 from turnwire.server.session.state import State
-from turnwire.server.session.states import Fact, Phase
+from turnwire.server.session.states import Phase
 from turnwire.server.session.transcript import Entry
 from turnwire.server.session.visits import Visits
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
-from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
-from turnwire.v1.session_pb2 import Pong, SessionGoAway, SessionOpened
+from turnwire.v1.session_pb2 import Pong, SessionOpened
 
 _REMEMBERED: Final = frozenset({"create", "append", "steer", "cancel"})
 """Events whose repeats are answered by their first outcome; the others are harmless to repeat."""
@@ -56,9 +55,9 @@ class Session:
         self._appends = Appends(context, self._passes, self._endings)
         self._endings.on_abandon = self._appends.abandon
         self._liveness = Liveness(context, self._lanes)
+        self._leaving = Leaving(context, self._passes)
         context.go_away = lambda reason: self.go_away(context.now, reason, config.limits.grace, 0.0)
         self._received = 0
-        self._close_when_idle = False
 
     # Facts
 
@@ -128,7 +127,7 @@ class Session:
                 self._lanes.follow(context.rules, context.limits)
                 self._liveness.follow()
             case "close":
-                self._close(drain=request.close.drain)
+                self._leaving.close(drain=request.close.drain)
             case _:
                 raise no_event(request)
 
@@ -190,42 +189,20 @@ class Session:
             self._endings.repeat_done(response_id, request.request_id)
         else:
             response_id = run.id
-            self._stop(run)
+            self._leaving.stop(run)
         context.requests.settle(request.request_id, lambda: self._endings.repeat_done(response_id, request.request_id))
-
-    def _stop(self, run: Run) -> None:
-        # Who cancels may have stopped consuming, and must still get the outcome.
-        self._context.outbox.uncap(run.queue)
-        self._passes.stop(run, Fact.CANCELLED, DoneReason.DONE_REASON_CANCELLED)
-        self._check_idle()
-
-    def _close(self, *, drain: bool) -> None:
-        context = self._context
-        context.closing = True
-        self._close_when_idle = True
-        if not drain:
-            # Newest first, so that no waiting request is taken to work on the way.
-            for run in sorted(context.runs.values(), key=lambda run: -run.handle):
-                if run.handle in context.runs:
-                    self._stop(run)
-        self._check_idle()
-
-    def _check_idle(self) -> None:
-        if self._close_when_idle and not self._context.runs:
-            self._close_when_idle = False
-            self._context.effects.append(Close(""))
 
     def prepared(self, now: float, handle: int, ready: Prepared) -> None:
         """Takes the answer to `Prepare`: the request is valid."""
         self._context.now = now
         self._creates.prepared(handle, ready)
-        self._check_idle()
+        self._leaving.check()
 
     def refused(self, now: float, handle: int, error: Error) -> None:
         """Takes the answer to `Prepare`: the request cannot be obeyed."""
         self._context.now = now
         self._creates.refused(handle, error)
-        self._check_idle()
+        self._leaving.check()
 
     def append_prepared(self, now: float, handle: int, ticket: int, entries: tuple[Entry, ...]) -> None:
         """Takes the answer to `PrepareAppend`: the items are valid."""
@@ -241,7 +218,7 @@ class Session:
         """Takes the answer to `Hydrate`; None where the store does not know the response."""
         self._context.now = now
         self._creates.hydrated(handle, state)
-        self._check_idle()
+        self._leaving.check()
 
     def engine_output(self, now: float, pass_id: int, chunks: Sequence[Chunk]) -> None:
         """Takes output of a pass, in order. The hot path."""
@@ -252,63 +229,40 @@ class Session:
         """Takes the end of a pass."""
         self._context.now = now
         self._passes.ended(pass_id, outcome)
-        self._check_idle()
+        self._leaving.check()
 
     def tool_finished(self, now: float, pass_id: int, call_id: str, result: ToolResult | Listed) -> None:
         """Takes the answer to `RunTool` or `ListTools`."""
         self._context.now = now
         self._passes.tool_finished(pass_id, call_id, result)
-        self._check_idle()
+        self._leaving.check()
+
+    def compacted(self, now: float, pass_id: int, made: Compacted | None) -> None:
+        """Takes the answer to `Compact`; None where there is nothing that could be said shorter."""
+        self._context.now = now
+        self._passes.compactions.finished(pass_id, made)
+        self._leaving.check()
 
     def verdict(self, now: float, handle: int, ticket: int, verdict: Verdict, direction: Direction) -> None:
         """Takes the answer to `Classify`."""
         self._context.now = now
         self._passes.verdicts.verdict(handle, ticket, verdict, direction)
-        self._check_idle()
+        self._leaving.check()
 
     def go_away(self, now: float, reason: str, grace: float, retry_after: float) -> None:
         """Announces that the session ends when its responses have, at the latest after `grace` seconds."""
-        context = self._context
-        context.now = now
-        if self._close_when_idle or context.leaving:
-            return
-        context.closing = True
-        context.leaving = reason
-        self._close_when_idle = True
-        event = SessionGoAway(reason=reason, grace=duration(grace), retry_after=duration(retry_after))
-        context.outbox.answer(ServerEvent(go_away=event))
-
-        def give_up() -> None:
-            for run in sorted(context.runs.values(), key=lambda run: -run.handle):
-                if run.handle in context.runs:
-                    error = context.rules.cut_off(reason, context.limits)
-                    self._passes.stop(run, Fact.TIMED_OUT, DoneReason.DONE_REASON_FAILED, error)
-            self._check_idle()
-
-        context.deadlines.at(now + grace, give_up)
-        self._check_idle()
+        self._context.now = now
+        self._leaving.go_away(reason, grace, retry_after)
 
     def half_closed(self, now: float) -> None:
         """Hears that the client sends nothing more; it may still read. Not a sign that it is content."""
-        context = self._context
-        context.now = now
-        context.closing = context.half_closed = True
-        self._close_when_idle = True
-        # No credit can be returned any more.
-        context.response_credit = 0
-        context.outbox.lift_credit()
-        for run in list(context.runs.values()):
-            run.queue.credit = 0
-            self._passes.relieve(run)
-            # Nothing can be appended any more, so what is held is let go; its checkpoint stays.
-            if run.phase is Phase.PAUSED:
-                self._stop(run)
-        self._check_idle()
+        self._context.now = now
+        self._leaving.half_closed()
 
     def lost(self, now: float) -> None:
         """Hears that the client is gone: everything at work is stopped, nothing is sent."""
         self._context.now = now
-        self._close(drain=False)
+        self._leaving.close(drain=False)
         self._context.deadlines.clear()
         self._context.retention.close()
 
@@ -316,7 +270,7 @@ class Session:
         """Lets deadlines pass; call at `next_deadline`."""
         self._context.now = now
         self._context.deadlines.expire(now)
-        self._check_idle()
+        self._leaving.check()
 
     # Results
 
