@@ -116,7 +116,7 @@ BAD: Final = (
     Bad(
         "a threshold of compaction that is none",
         _asking(context_management=[{"type": "compaction", "compact_threshold": 10}]),
-        "integer_below_min_value",
+        "invalid_value",
         "context_management[0].compact_threshold",
     ),
     Bad(
