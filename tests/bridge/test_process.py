@@ -114,15 +114,17 @@ async def test_a_server_is_reached_by_tls_with_a_key_of_the_bridge(
     door = GrpcServer(server.services, KeyRing.parse(f"alice:{KEY}"))
     port = door.listen("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     await door.start()
-    to = ("--to", f"grpcs://localhost:{port}", "--fallback", "off")
-    process, url = await start(*to, "--ca-file", str(authorities), "--api-key-env", "MY_KEY", MY_KEY=KEY)
-    assert await models(url) == 200
-    _, url = await start(*to, "--ca-file", str(authorities))
-    assert await models(url) == 401
-    _, url = await start(*to)
-    assert await models(url) == 503
-    process.terminate()
-    async with asyncio.timeout(BOUND):
-        _, stderr = await process.communicate()
-    assert KEY.encode() not in stderr
-    await door.stop(0)
+    try:
+        to = ("--to", f"grpcs://localhost:{port}", "--fallback", "off")
+        process, url = await start(*to, "--ca-file", str(authorities), "--api-key-env", "MY_KEY", MY_KEY=KEY)
+        assert await models(url) == 200
+        _, url = await start(*to, "--ca-file", str(authorities))
+        assert await models(url) == 401
+        _, url = await start(*to)
+        assert await models(url) == 503
+        process.terminate()
+        async with asyncio.timeout(BOUND):
+            _, stderr = await process.communicate()
+        assert KEY.encode() not in stderr
+    finally:
+        await door.stop(0)

@@ -82,11 +82,13 @@ async def test_a_server_that_stops_ends_what_runs(server: Server, stage: Stage) 
         await events.until("response.in_progress")
         await peer.create(stream_id="a")
         await server.close_grpc()
-        failed = await events.until("response.failed")
-        assert failed["response"]["error"]["code"] == "server_shutting_down"
+        last = await events.next()
+        assert last is not None
         assert await events.next() is None
-        end = (await peer.turn("a"))[-1]
-        assert (end["type"], end["response"]["error"]["code"]) == ("response.failed", "server_shutting_down")
+        for end in (last, (await peer.turn("a"))[-1]):
+            # The server's own words, where it had time for them.
+            error = end["response"]["error"] if end["type"] == "response.failed" else end["error"]
+            assert error["code"] in ("server_shutting_down", "session_lost")
         assert (await peer.closed())[0] == 1012
     assert await stage.refusal("GET", "/models") == (503, "session_lost", None)
 
