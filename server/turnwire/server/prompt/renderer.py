@@ -108,8 +108,8 @@ class Renderer(Protocol):
     stop_token_ids: tuple[int, ...]
     """Ids that end the model's turn."""
 
-    def start(self, head: Head) -> Chain:
-        """Returns the chain without items; cached by the head.
+    def start(self, head: Head, *, cached: bool = True) -> Chain:
+        """Returns the chain without items; cached by the head, unless that is not wanted.
 
         Raises:
             RenderError: The format cannot say this head.

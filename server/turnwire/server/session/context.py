@@ -20,6 +20,7 @@ from turnwire.server.session.retention import Retention
 from turnwire.server.session.rules import TREE, Rules
 from turnwire.server.session.run import Run
 from turnwire.server.session.screens import Safety
+from turnwire.server.session.switches import ALL_ON, Switches
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.visits import Visits
 from turnwire.v1.error_pb2 import Error
@@ -61,6 +62,8 @@ class SessionConfig:
     """What all sessions may keep together; None for no limit but each session's own."""
     safety: Safety | None = None
     """How its responses are guarded; None looks at nothing."""
+    switches: Switches = ALL_ON
+    """What is kept from turn to turn."""
 
 
 class Context:

@@ -42,8 +42,8 @@ def open_session(context: Context, wish: SessionOpen) -> None:
         raise reject("invalid_value", message, param="open.verbosity")
     rules = find_rules(wish.rules)
     context.verbosity = wish.verbosity or context.verbosity
-    context.batch_window = window
-    context.outbox.merge = window > 0
+    context.batch_window = window if context.config.switches.delta_batching else 0.0
+    context.outbox.merge = context.batch_window > 0
     context.session_credit = session_credit
     context.response_credit = response_credit
     context.max_event_bytes = max_event

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from turnwire.server.session.chain import Chain
+from turnwire.server.session.switches import ALL_ON, Switches
 from turnwire.server.session.visits import Visits
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Prompt:
     """The part of `input_tokens` that earlier passes of the chain already counted."""
     visits: Visits = field(default_factory=Visits, compare=False, repr=False)
     """Where its engine notes what it looks at."""
+    switches: Switches = ALL_ON
+    """What its engine may keep of earlier passes."""
 
     @property
     def chain(self) -> Chain:

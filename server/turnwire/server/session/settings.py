@@ -70,7 +70,7 @@ def effective(create: ResponseCreate, parent: State | None, sets: ToolSets) -> t
     if create.inherit and parent is not None:
         _inherit(settings, parent.parsed_settings(), frozenset(create.reset))
         if not create.HasField("tools") and "tools" not in create.reset:
-            tools = parent.tools
+            tools = sets.again(parent.tools)
     return settings, tools
 
 

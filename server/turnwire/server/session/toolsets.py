@@ -84,8 +84,9 @@ NO_TOOLS.checked = True
 class ToolSets:
     """Interns tool sets; a set lives as long as a state or a request refers to it."""
 
-    def __init__(self) -> None:
-        """Starts empty."""
+    def __init__(self, *, cached: bool = True) -> None:
+        """Starts empty; one that caches nothing makes a new object of every set, which is checked and parsed again."""
+        self._cached = cached
         self._sets: weakref.WeakValueDictionary[bytes, Tools] = weakref.WeakValueDictionary()
 
     def intern(self, tools: ToolSet) -> Tools:
@@ -95,10 +96,14 @@ class ToolSets:
         # Deterministic, since a header map of an MCP tool would otherwise give equal sets different hashes.
         data = tools.SerializeToString(deterministic=True)
         digest = hashlib.blake2b(data, digest_size=16).digest()
-        known = self._sets.get(digest)
+        known = self._sets.get(digest) if self._cached else None
         if known is None:
             known = self._sets[digest] = Tools(data, digest)
         return known
+
+    def again(self, tools: Tools) -> Tools:
+        """Returns a set that another turn takes from the one before it."""
+        return tools if self._cached or tools is NO_TOOLS else Tools(tools.data, tools.digest)
 
     def offered(self, tools: ToolSet, targets: Mapping[str, Target]) -> Tools:
         """Returns a set to be offered to the model: checked, with what its hosted functions stand for.

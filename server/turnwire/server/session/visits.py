@@ -11,6 +11,7 @@ from typing import Final
 
 STAGES: Final = (
     "match",
+    "decode",
     "resolve",
     "validate",
     "pair",
@@ -28,6 +29,7 @@ STAGES: Final = (
 """What a request goes through, in the order of a turn. The size of a visit is bytes, but where it says tokens:
 
 - match: items hashed to find the conversation that they go on with.
+- decode: items parsed from their bytes and serialized again, where items are not kept; else none.
 - resolve: models looked at to find the one that was named; of the server, as it is one answer for all sessions.
 - validate: items checked. pair: items paired with calls. count: items counted by the server's own vocabulary; tokens.
 - classify: items shown to the safety classifier.

@@ -162,7 +162,7 @@ class ChatEngine:
         served = self._served.get(prompt.model)
         if served is None:
             raise Refusal("model_not_found", f"The upstream does not serve the model '{prompt.model}'.")
-        tools = self._tools.get(prompt.tools)
+        tools = self._tools.get(prompt.tools, cached=prompt.switches.tool_cache)
         settings = prompt.settings
         names: tuple[str, ...] = ()
         if not self._config.kind.forced_choice:
@@ -176,7 +176,7 @@ class ChatEngine:
         return ChatRequest(body, tools.targets, forced=bool(names))
 
     async def _history(self, prompt: Prompt, style: Style) -> History:
-        parent, segments = missing(prompt.transcript, style)
+        parent, segments = missing(prompt.transcript, style, cached=prompt.switches.item_cache)
         tally = Encoded()
         if sum(len(entry.data) for segment in segments for entry in segment.new) > LARGE:
             history = await asyncio.to_thread(extend, parent, segments, style, tally)

@@ -112,12 +112,13 @@ class Encoded:
         self.skipped[kind] += 1
 
 
-def missing(transcript: Transcript, style: Style) -> tuple[History | None, list[Transcript]]:
-    """Returns the newest history that is kept of a chain, and the segments behind it, oldest first."""
+def missing(transcript: Transcript, style: Style, *, cached: bool = True) -> tuple[History | None, list[Transcript]]:
+    """Returns the newest history that is kept of a chain, unless none is wanted, and the segments behind it, oldest
+    first."""
     segments: list[Transcript] = []
     for segment in transcript.segments():
         kept = segment.rendering
-        if isinstance(kept, History) and kept.style is style:
+        if cached and isinstance(kept, History) and kept.style is style:
             segments.reverse()
             return kept, segments
         segments.append(segment)

@@ -80,8 +80,8 @@ class ToolCache:
         self.encoded = 0
         """Sets encoded so far."""
 
-    def get(self, tools: Tools) -> EncodedTools:
-        """Returns a set, encoded.
+    def get(self, tools: Tools, *, cached: bool = True) -> EncodedTools:
+        """Returns a set, encoded; anew where that is wanted.
 
         Raises:
             Refusal: Two tools would have the same name.
@@ -89,7 +89,7 @@ class ToolCache:
         if not tools.data:
             return NOTHING
         known = self._sets.pop(tools.digest, None)
-        if known is None:
+        if known is None or not cached:
             known = _encoded(tools)
             self.encoded += 1
             if len(self._sets) >= self._max:

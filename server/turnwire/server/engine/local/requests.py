@@ -76,7 +76,7 @@ class RequestWriter:
         Raises:
             Refusal: The model cannot take it.
         """
-        tools = self._tools.get(prompt.tools)
+        tools = self._tools.get(prompt.tools, cached=prompt.switches.tool_cache)
         names = forced_names(prompt.settings.tool_choice, tools)
         settings = prompt.settings
         limited = settings.HasField("max_output_tokens") or not self._max_output
@@ -96,7 +96,7 @@ class RequestWriter:
         return LlamaRequest(b"".join(pieces), answer)
 
     async def _history(self, prompt: Prompt) -> History:
-        parent, segments = missing(prompt.transcript, self._style)
+        parent, segments = missing(prompt.transcript, self._style, cached=prompt.switches.item_cache)
         tally = Encoded()
         if sum(len(entry.data) for segment in segments for entry in segment.new) > LARGE:
             history = await asyncio.to_thread(extend, parent, segments, self._style, tally)

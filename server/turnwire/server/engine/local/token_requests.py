@@ -149,7 +149,7 @@ class TokenWriter:
             raise Refusal(failure.code, failure.message)
         self._on_rendered(rendered.stats)
         settings = prompt.settings
-        tools = self._tools.get(prompt.tools)
+        tools = self._tools.get(prompt.tools, cached=prompt.switches.tool_cache)
         names = forced_names(settings.tool_choice, tools)
         schema = call_schema(names, tools.functions) if names else answer_schema(settings)
         plan = self._plan(prompt, rendered, forced=bool(names), free=schema is None)

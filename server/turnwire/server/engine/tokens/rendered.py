@@ -240,7 +240,9 @@ class _Starting:
 
 
 def _size(prompt: Prompt) -> int:
-    """Counts the bytes of items that no renderer has seen yet."""
+    """Counts the bytes of items that no renderer has seen yet; of all items, where nothing is kept."""
+    if not prompt.switches.token_cache:
+        return prompt.transcript.bytes
     size = 0
     for segment in prompt.transcript.segments():
         if segment.rendering is not None or size > LARGE:

@@ -92,11 +92,12 @@ class ChainRenderer:
         memo, since = self._find(transcript)
         head = _head(prompt, memo.head.date if memo is not None else self._today())
         changed = memo is not None and memo.head != head
+        cached = prompt.switches.token_cache
         if memo is not None and not changed:
             # The same words, kept once for the whole chain.
             head = memo.head
-        if memo is None or changed:
-            chain, base = self.renderer.start(head), None
+        if memo is None or changed or not cached:
+            chain, base = self.renderer.start(head, cached=cached), None
             segments = list(transcript.segments())
             segments.reverse()
         else:
@@ -107,11 +108,12 @@ class ChainRenderer:
             extension = chain.extend(steps, lambda: self._history(base))
         rendered = extension.chain.prompt
         transcript.rendering = _Memo(self.renderer, head, extension.chain, rendered)
-        base_length = memo.prompt.length if memo is not None and not changed else 0
+        base_length = memo.prompt.length if memo is not None and not changed and cached else 0
         transcript.kept = KEPT_PER_TOKEN * max(0, rendered.length - base_length)
         new = rendered.new_since(self._known(memo, since))
         prompt.visits.note("render", extension.items_rendered)
-        prompt.visits.note("tokenize", len(segments), len(new) + extension.retailed)
+        tokenized = len(new) if cached else rendered.length
+        prompt.visits.note("tokenize", len(segments), tokenized + extension.retailed)
         return RenderedPrompt(
             rendered,
             new,

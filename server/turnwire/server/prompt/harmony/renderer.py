@@ -57,9 +57,9 @@ class HarmonyRenderer:
         self.stop_token_ids: tuple[int, ...] = (RETURN, CALL)
         self._prefix = lru_cache(_PREFIXES)(self._render_prefix)
 
-    def start(self, head: Head) -> HarmonyChain:
-        """Returns the chain without items; encoded once per head."""
-        rendered = self._prefix(head)
+    def start(self, head: Head, *, cached: bool = True) -> HarmonyChain:
+        """Returns the chain without items; encoded once per head, unless that is not wanted."""
+        rendered = self._prefix(head) if cached else self._render_prefix(head)
         return HarmonyChain(rendered, rendered, False, head.all_reasoning, _NO_CALLS)
 
     def _render_prefix(self, head: Head) -> Rendered:

@@ -104,9 +104,10 @@ class TemplateRenderer:
         """Returns a builder of messages as the template reads them."""
         return Messages(self.tokenizer.special.mark, open_calls, arguments_as_text=self._arguments_as_text)
 
-    def start(self, head: Head) -> TemplateChain:
-        """Returns the chain without items."""
-        return TemplateChain(self, self._dialect(head), EMPTY, EMPTY)
+    def start(self, head: Head, *, cached: bool = True) -> TemplateChain:
+        """Returns the chain without items; what a head means for the template is found out once, unless that is not
+        wanted."""
+        return TemplateChain(self, self._dialect(head) if cached else self._new_dialect(head), EMPTY, EMPTY)
 
     def _encode_framing(self, text: str) -> Segment:
         return Segment(self.tokenizer.encode(text, begins=False))
