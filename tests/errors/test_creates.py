@@ -81,6 +81,11 @@ async def test_a_request_that_is_too_large_is_refused(door: str) -> None:
         "invalid_prompt",
         "rate_limit_exceeded",
         "insufficient_quota",
+        "cyber_policy",
+        "bio_policy",
+        "invalid_image_mode",
+        "image_content_policy_violation",
+        "image_file_not_found",
     ],
 )
 async def test_a_response_that_fails_says_why(entrance: Entrance, code: str) -> None:
