@@ -24,7 +24,7 @@ _ELSEWHERE: Final = {
     "session_already_open": "tests/conformance/session.yaml",
     "session_closing": "tests/conformance/session.yaml",
     "session_lost": "tests/bridge/test_trouble.py",
-    "slow_consumer": "tests/conformance/credit.yaml",
+    "slow_consumer": "tests/grpc/test_oneshot.py",
     "too_many_connections": "tests/websocket/test_upgrade.py",
     "unknown_event": "tests/conformance/session.yaml",
     "upgrade_required": "tests/http/test_connections.py",
