@@ -42,7 +42,9 @@ from turnwire.server.media.service import ImageService
 from turnwire.server.models.opening import EngineOpenError, MissingExtraError, open_registry
 from turnwire.server.models.reload import Models
 from turnwire.server.models.specs import Registry
+from turnwire.server.policy.anew import Anew
 from turnwire.server.policy.prepare import Preparer
+from turnwire.server.policy.schemas import Schemas
 from turnwire.server.prompt import vocabulary
 from turnwire.server.routing.pool import Routing
 from turnwire.server.runtime.clock import LoopClock
@@ -53,6 +55,7 @@ from turnwire.server.runtime.sessions import SessionRoom, forget_in_time
 from turnwire.server.sealing import SealFileError, Seals
 from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
+from turnwire.server.session.switches import Switches
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.store.durable import DurableStore
 from turnwire.server.store.memory import MemoryStore
@@ -113,7 +116,7 @@ class _Books:
 def _books(config: ServerConfig, metrics: CollectorRegistry, price: PriceOf, stack: AsyncExitStack) -> _Books:
     wall = LoopClock().wall
     budgets = Budgets(config.budgets, wall)
-    tool_sets = ToolSets()
+    tool_sets = ToolSets(cached="tool-cache" not in config.disable)
     ledger_metrics = LedgerMetrics(metrics)
     if config.data is None:
         _log.info("responses and usage are kept in memory and end with the process: there is no --data-dir")
@@ -131,7 +134,9 @@ def _services(
     config: ServerConfig, registry: EngineRegistry, tools: HostedTools, metrics: Metrics, books: _Books
 ) -> Services:
     seals = _seals(config)
+    switches = Switches.without(config.disable)
     media = config.media if "inline-images" in config.disable else replace(config.media, service="")
+    reader = MediaReader(media)
     checks = Preparer(
         registry.resolve,
         config.limits,
@@ -141,12 +146,14 @@ def _services(
         seals=seals,
         find_items=books.store.find_items,
         notices=CarriedMetrics(metrics.registry),
-        media=MediaReader(media),
+        media=reader,
         takes=registry.takes,
+        schemas=Schemas(cached=switches.tool_cache),
     )
     policy, guard = guarded(config, checks, metrics.registry)
     budget = Budget(config.max_kept_bytes)
-    conversations = Conversations(os.urandom(32), config.known, budget) if config.known.max_conversations else None
+    remembers = config.known.max_conversations > 0 and switches.item_cache
+    conversations = Conversations(os.urandom(32), config.known, budget) if remembers else None
     services = Services(
         engines=registry,
         policy=policy,
@@ -161,7 +168,9 @@ def _services(
         limits=config.limits,
         observer=metrics,
         server=f"turnwire/{version('turnwire')}",
-        batch_window=config.batch_window,
+        batch_window=config.batch_window if switches.delta_batching else 0.0,
+        switches=switches,
+        anew=Anew(reader),
         budget=budget,
         conversations=conversations,
         media=MediaRoom(

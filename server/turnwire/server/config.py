@@ -22,10 +22,15 @@ from turnwire.server.session.limits import MIB, SessionLimits
 from turnwire.server.tools.config import ToolsConfig
 
 SWITCHES: Final[tuple[str, ...]] = (
-    "incremental-safety",
-    "inline-images",
-    "overlapped-ledger",
+    "token-cache",
+    "item-cache",
+    "tool-cache",
     "route-cache",
+    "incremental-safety",
+    "incremental-validation",
+    "overlapped-ledger",
+    "inline-images",
+    "delta-batching",
 )
 """Optimizations that `disable` can switch off by name."""
 

@@ -90,6 +90,7 @@ class Preparer:
         notices: Notices | None = None,
         media: MediaReader | None = None,
         takes: Callable[[str], Takes] = lambda _: ALL,
+        schemas: Schemas | None = None,
     ) -> None:
         """Takes what it depends on.
 
@@ -104,6 +105,7 @@ class Preparer:
             notices: Hears what is carried without being read.
             media: Reads images and files; by default, within the limits of a server that was told nothing.
             takes: Returns what can be handed on to a resolved model beside texts; by default everything.
+            schemas: Checks JSON schemas; by default one that remembers them.
         """
         self._notices = notices or Unnoticed()
         self._replays = Replays(seals or Seals.fresh(), find_items, self._notices)
@@ -113,7 +115,7 @@ class Preparer:
         self._models = models
         self._limits = limits
         self._count = count
-        self._schemas = Schemas()
+        self._schemas = schemas or Schemas()
         self._tools = ToolChecks(limits.max_tools, hosted or NothingHosted(), self._schemas, self._notices)
 
     def prepare(self, request: Prepare, found: Found = NOTHING) -> Prepared:

@@ -184,6 +184,7 @@ class Carrier:
             self._pass_failed(prompt.pass_id, EngineFailure("engine_unavailable", message, 1.0))
             return
         try:
+            self.services.anew(prompt)
             generation = engine.start(prompt, _PassSink(self, prompt.pass_id))
         except Exception:
             _log.exception("engine %s failed to start a pass", engine.name)

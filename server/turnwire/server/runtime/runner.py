@@ -59,6 +59,7 @@ class SessionRunner:
                 conversations=services.conversations,
                 budget=services.budget,
                 safety=services.guard.safety,
+                switches=services.switches,
             ),
             now,
         )
@@ -207,7 +208,9 @@ class SessionRunner:
         while not self._over and not self._cut:
             if self._wake.is_set() or self._ending:
                 self._wake.clear()
-                batch = session.pull(self.services.clock.now(), MAX_BATCH_BYTES)
+                # An event is taken whatever its size.
+                room = MAX_BATCH_BYTES if self.services.switches.delta_batching else 1
+                batch = session.pull(self.services.clock.now(), room)
                 self.settle()
                 if not session.flooded:
                     self._relief.set()

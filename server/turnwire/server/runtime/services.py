@@ -18,7 +18,9 @@ from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.effects import PassEnded, Prepare, Prepared, ResponseEnded
 from turnwire.server.session.limits import SessionLimits
+from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.session import Session
+from turnwire.server.session.switches import ALL_ON, Switches
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.transcript import Entry
 from turnwire.server.session.visits import Visits
@@ -163,6 +165,10 @@ class Services:
     """What requests are matched against that send their history once more; None matches nothing."""
     guard: Guard = field(default_factory=Guard)
     """Guards responses; by default nothing is looked at."""
+    switches: Switches = ALL_ON
+    """What is kept from turn to turn."""
+    anew: Callable[[Prompt], None] = lambda prompt: None
+    """Does before each pass what its switches say is to be done about the whole conversation."""
     budget: Budget = field(default_factory=Budget)
     """What all sessions may keep together; by default each session's own limit is all there is."""
     started: float = field(init=False)

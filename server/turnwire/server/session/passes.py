@@ -134,6 +134,7 @@ class Passes:
             input_tokens=run.transcript.tokens,
             cached_tokens=run.context_tokens,
             visits=context.config.visits,
+            switches=context.config.switches,
         )
         run.set_deadline(
             "first_token", context.deadlines.at(context.now + self._first_token_timeout(run), self._late(run))
