@@ -178,8 +178,9 @@ class Verdicts:
             return
         texts = result.tools if isinstance(result, Listed) else (result.output, result.results)
         if safety.screener is not None:
-            known = () if isinstance(result, Listed) else result.screened
-            screened = known or [one for text in texts for one in safety.screener.screen_text(text)]
+            screened = () if isinstance(result, Listed) else result.screened
+            for text in texts[1:] if screened else texts:
+                screened += safety.screener.screen_text(text)
             self._context.config.visits.note("classify", 1, sum(map(len, texts)))
             overlap, hits = safety.screener.follow(watch.overlap, screened)
             error = self._judged(run, hits, Direction.INPUT)
