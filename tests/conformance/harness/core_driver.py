@@ -231,3 +231,6 @@ class CoreDriver:
                 seat.closing = effect
             case Refused() | ResponseEnded() | PassEnded():
                 pass
+            case _:
+                msg = f"transcripts of the core have nobody who could carry out {effect}"
+                raise AssertionError(msg)
