@@ -192,7 +192,7 @@ class Transcript:
         """Whether the conversation's beginning was left out to fit the model."""
         self.name = 0
         """What the store calls this segment; 0 while it has not recorded it. A memo."""
-        self.overlap: Overlap | None = parent.overlap if parent else None
+        self.overlap: Overlap | None = before.overlap if before else None
         """What classifiers remember of the chain up to here; None where nobody looked. A memo."""
         self.rendering: object | None = None
         """What a renderer keeps of the chain up to here. A memo: derived from the value, which it does not change."""
