@@ -211,7 +211,7 @@ def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
         ({"engine.slots": "2"}, "--slots: is not for the engine scripted, but for local"),
         ({"models": "/nowhere/m"}, "--models: cannot read /nowhere/m: No such file or directory"),
         ({"tools_file": "/nowhere/t"}, "--tools-file: cannot read /nowhere/t: No such file or directory"),
-        ({"disable": ("cache",)}, '--disable: unknown name "cache"; did you mean "route-cache"?'),
+        ({"disable": ("route_cache",)}, '--disable: unknown name "route_cache"; did you mean "route-cache"?'),
         ({"grpc": ("off",), "http": ("off",)}, "--grpc: nothing to listen on: --http is off too"),
         ({"http_origins": ("*",)}, "--http-origins: * would let in any page: give --api-key-file too"),
         (
