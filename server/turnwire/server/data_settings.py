@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from turnwire.server import values
-from turnwire.server.config import SWITCHES
 from turnwire.server.ledger.budgets import Budget
 from turnwire.server.ledger.budgets_file import BudgetsFileError, load_budgets
 from turnwire.server.ledger.config import DataConfig
@@ -34,8 +33,13 @@ DATA_SETTINGS: Final = (
 _MAX_COUNT: Final = 2**31 - 1
 
 
-def read_data(sources: Sources) -> DataConfig | None:
-    """Reads what is said of the data directory; None where there is none. Mistakes are noted."""
+def read_data(sources: Sources, *, overlapped: bool) -> DataConfig | None:
+    """Reads what is said of the data directory; None where there is none. Mistakes are noted.
+
+    Args:
+        sources: Where settings come from.
+        overlapped: Whether what was recorded is filed while the next turn runs.
+    """
     get = sources.get
     folder = sources.get_in("data.dir", values.directory, None)
     base = DataConfig(folder or Path())
@@ -47,7 +51,7 @@ def read_data(sources: Sources) -> DataConfig | None:
         max_responses=get("data.max_responses", values.integer(1, _MAX_COUNT), base.max_responses),
         usage_retention=get("data.usage_retention", values.duration(60), base.usage_retention),
         max_lag_bytes=get("data.max_lag_bytes", values.size(MIB, 2**63 - 1), base.max_lag_bytes),
-        overlapped="overlapped-ledger" not in get("disable", values.read_names(SWITCHES), frozenset[str]()),
+        overlapped=overlapped,
     )
     if folder is not None:
         return config
