@@ -62,9 +62,7 @@ def full_state(tool_sets: ToolSets, **changes: Any) -> State:
         created_at=1_900_000_000.25,
         completed_at=1_900_000_001.5,
         status=ResponseStatus.RESPONSE_STATUS_INCOMPLETE,
-        settings=ResponseCreate(
-            model="scripted", instructions="Be brief.", previous_response_id="resp_0", metadata={"a": "b"}
-        ).SerializeToString(),
+        settings=ResponseCreate(model="scripted", instructions="Be brief.", metadata={"a": "b"}).SerializeToString(),
         tools=tool_sets.intern(ToolSet(tools=[Tool(function=FunctionTool(name="look"))])),
         transcript=head,
         input=before.new,

@@ -93,7 +93,17 @@ class Endings:
             model=run.model,
         )
         if run.echo:
-            whole = full_response(run.id, run.created_at, response.status, run.model, run.settings, run.tools, [], None)
+            whole = full_response(
+                run.id,
+                run.created_at,
+                response.status,
+                run.model,
+                run.settings,
+                run.tools,
+                [],
+                None,
+                parent_id=run.previous_response_id,
+            )
             if self._fits(whole):
                 response = whole
         return ServerEvent(
@@ -224,6 +234,7 @@ class Endings:
             run.tools,
             run.output,
             run.tally.to_proto(),
+            parent_id=run.previous_response_id,
             completed_at=self._context.wall if reason == DoneReason.DONE_REASON_COMPLETED else None,
             error=None if error is None else ResponseError(code=error.code, message=error.message),
             incomplete=incomplete,

@@ -53,14 +53,15 @@ def check_reset(create: ResponseCreate) -> None:
 
 
 def effective(create: ResponseCreate, parent: State | None, sets: ToolSets) -> tuple[ResponseCreate, Tools]:
-    """Returns the settings in force for a request, without input and tools, and its tools.
+    """Returns the settings in force for a request, without input, tools and parent, and its tools.
 
     Costs the settings and what is new, never the history.
     """
     settings = ResponseCreate()
     # Copy field by field: the input may hold megabytes that the settings must not pin.
     for field, value in create.ListFields():
-        if field.name in ("input", "tools"):
+        # The parent neither, so that the settings of a chain are the same bytes.
+        if field.name in ("input", "tools", "previous_response_id"):
             continue
         if field.is_repeated or field.message_type is not None:
             getattr(settings, field.name).MergeFrom(value)

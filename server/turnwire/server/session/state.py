@@ -93,6 +93,7 @@ class State:
             self.tools,
             [*self.output, *self.unfinished],
             self.usage,
+            parent_id=self.parent_id,
             completed_at=self.completed_at,
             error=self.error,
             incomplete=self.incomplete,
@@ -117,6 +118,7 @@ def full_response(
     output: list[Entry],
     usage: Usage | None,
     *,
+    parent_id: str = "",
     completed_at: float | None = None,
     error: ResponseError | None = None,
     incomplete: IncompleteDetails | None = None,
@@ -124,6 +126,8 @@ def full_response(
     """Builds the full public object from its pieces; costs the whole output, so it is never part of a token."""
     response = echo(settings, tools.parsed() if tools.data else None)
     response.id = response_id
+    if parent_id:
+        response.previous_response_id = parent_id
     response.created_at = int(created_at)
     response.status = status
     response.model = model

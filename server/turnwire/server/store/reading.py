@@ -20,7 +20,7 @@ from turnwire.server.session.toolsets import NO_TOOLS, ToolSets
 from turnwire.server.session.transcript import Entry, Origin, Transcript
 from turnwire.server.store.records import EntryRecord, SegmentRecord, StateRecord, TokensRecord, UnreadableRecord
 from turnwire.server.store.writing import Segments
-from turnwire.v1.response_pb2 import IncompleteDetails, ResponseCreate, ResponseError
+from turnwire.v1.response_pb2 import IncompleteDetails, ResponseError
 from turnwire.v1.tool_pb2 import ToolSet
 from turnwire.v1.usage_pb2 import Usage
 
@@ -66,9 +66,6 @@ def join(base: Transcript, rows: Iterable[SegmentRecord], segments: Segments) ->
 def state_of(found: Found, tool_sets: ToolSets) -> State:
     """Makes the state; on the event loop's thread, since tool sets are interned."""
     record = found.record
-    settings = ResponseCreate.FromString(found.blobs[record.settings])
-    if record.parent_id:
-        settings.previous_response_id = record.parent_id
     tools = tool_sets.intern(ToolSet.FromString(found.blobs[record.tools])) if record.tools else NO_TOOLS
     given = record.input
     return State(
@@ -80,7 +77,7 @@ def state_of(found: Found, tool_sets: ToolSets) -> State:
         created_at=record.created_at,
         completed_at=record.completed_at,
         status=_status(record.status),
-        settings=settings.SerializeToString(),
+        settings=found.blobs[record.settings],
         tools=tools,
         transcript=found.transcript,
         input=found.before.new if given is None else tuple(map(_entry, given)),

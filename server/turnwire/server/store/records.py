@@ -71,7 +71,7 @@ class StateRecord(msgspec.Struct, array_like=True, gc=False):
     completed_at: float | None
     status: int
     settings: bytes
-    """In the database the digest of the settings without `previous_response_id`."""
+    """Digest of the settings."""
     tools: bytes
     """Digest of the tool set; empty for none."""
     head: int

@@ -7,7 +7,6 @@ that a response can go while others keep its items.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -24,7 +23,7 @@ from turnwire.server.store.records import (
     encode,
 )
 from turnwire.v1.item_pb2 import Item
-from turnwire.v1.response_pb2 import ResponseCreate, ResponseError, ResponseStatus
+from turnwire.v1.response_pb2 import ResponseError, ResponseStatus
 
 AT_ONCE: Final = 500
 """Rows that one step of a sweep goes through."""
@@ -53,7 +52,7 @@ class ResponseWriter:
         """
         self._blobs(record.blobs, file)
         self._segments(record)
-        row = self._row(record, file)
+        row = msgspec.structs.replace(record, segments=[], blobs=[])
         earlier = self._body(record.principal, record.id)
         self._refer(row, 1)
         if earlier is not None:
@@ -150,15 +149,6 @@ class ResponseWriter:
                 "insert or ignore into items (principal, item, response, segment, position) values (?, ?, ?, ?, ?)",
                 [(record.principal, name, record.id, segment.id, position) for name, position in _named(segment)],
             )
-
-    def _row(self, record: StateRecord, file: int) -> StateRecord:
-        """Returns what the table keeps of a record: settings by a digest, and no parts that have rows of their own."""
-        settings = ResponseCreate.FromString(record.settings)
-        settings.ClearField("previous_response_id")
-        data = settings.SerializeToString(deterministic=True)
-        digest = hashlib.blake2b(data, digest_size=16).digest()
-        self._blobs([(digest, data)], file)
-        return msgspec.structs.replace(record, settings=digest, segments=[], blobs=[])
 
     def _body(self, principal: str, response_id: str) -> StateRecord | None:
         return find_body(self._db, principal, response_id)

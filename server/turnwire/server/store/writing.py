@@ -6,6 +6,7 @@ it was recorded, so that whoever goes on from it walks what is new and no furthe
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterable
 from itertools import takewhile
@@ -55,6 +56,8 @@ class StateWriter:
         self._new: dict[int, tuple[Transcript, int]] = {}
         """What the last record names, by the identity of the segment."""
         self._blobs: Final[dict[bytes, bytes]] = {}
+        self._digests: dict[bytes, bytes] = {}
+        """Digests of settings in the current file: those of a chain are the same object, which Python has hashed."""
 
     def record(self, state: State, file: int) -> StateRecord:
         """Makes the record of a state; costs what no earlier record holds.
@@ -66,6 +69,7 @@ class StateWriter:
         if file != self._file:
             self._file = file
             self._written.clear()
+            self._digests.clear()
         self._new.clear()
         self._blobs.clear()
         segments: list[SegmentRecord] = []
@@ -85,7 +89,7 @@ class StateWriter:
             created_at=state.created_at,
             completed_at=state.completed_at,
             status=state.status,
-            settings=state.settings,
+            settings=self._settings(state.settings),
             tools=state.tools.digest,
             head=head,
             before=before,
@@ -143,6 +147,13 @@ class StateWriter:
             chain=chain.key if begins and chain is not None else "",
             tokens=None if segment.record is None else _tokens(segment.record),
         )
+
+    def _settings(self, data: bytes) -> bytes:
+        digest = self._digests.get(data)
+        if digest is None:
+            digest = self._digests[data] = hashlib.blake2b(data, digest_size=16).digest()
+        self._blob(digest, data)
+        return digest
 
     def _blob(self, digest: bytes, data: bytes) -> None:
         if digest not in self._written:
