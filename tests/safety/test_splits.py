@@ -35,7 +35,7 @@ CATEGORIES = (
 )
 SCREENER = RuleScreener(CATEGORIES)
 MATCHER = Matcher([category.terms for category in CATEGORIES])
-LETTERS = "abc  -_ABßжé\u200b\u0301\n１"
+LETTERS = "abc  -_ABßжé\u200b\u0301\n\uff11"
 TEXTS = st.lists(
     st.one_of(st.text(LETTERS, max_size=8), st.sampled_from((*LITERALS, "abb", "bbb-a", "ba ba c", "ab"))), max_size=6
 ).map("".join)

@@ -398,7 +398,8 @@ class Verdicts:
 
 
 def _tell(run: Run, categories: Sequence[str]) -> None:
-    """Writes flags that stop nothing into the response's metadata."""
+    """Writes flags that stop nothing into the response's metadata, and has that sent."""
+    run.echo = True
     settings = ResponseCreate()
     settings.CopyFrom(run.settings)
     known = settings.metadata.get(METADATA_KEY, "")
