@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 
 from turnwire.server.session.accounts import Keep
+from turnwire.server.session.budget import Budget
 from turnwire.server.session.calls import pair, require_answered
 from turnwire.server.session.chunks import (
     CallDelta,
@@ -68,10 +69,11 @@ class Core:
         store: dict[str, State] | None = None,
         keep: Keep | None = None,
         safety: Safety | None = None,
+        budget: Budget | None = None,
         **limits: Any,
     ) -> None:
-        """Takes limits, whether preparation waits for `answer`, what the store holds, who keeps records, and how
-        responses are guarded."""
+        """Takes limits, whether preparation waits for `answer`, what the store holds, who keeps records, how responses
+        are guarded, and what is shared with other sessions."""
         numbers = itertools.count(1)
         self.now = 0.0
         self.manual = manual
@@ -86,6 +88,7 @@ class Core:
             features=("append",),
             keep=keep,
             safety=safety,
+            budget=budget,
         )
         self.session = Session(config, self.now)
         self.events: list[ServerEvent] = []
