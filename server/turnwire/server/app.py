@@ -57,6 +57,7 @@ from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.switches import Switches
 from turnwire.server.session.toolsets import ToolSets
+from turnwire.server.session.visits import Visits
 from turnwire.server.store.durable import DurableStore
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.telemetry.carried import CarriedMetrics
@@ -111,23 +112,25 @@ class _Books:
     ledger: Ledger
     tool_sets: ToolSets
     budgets: Budgets
+    visits: Visits
 
 
 def _books(config: ServerConfig, metrics: CollectorRegistry, price: PriceOf, stack: AsyncExitStack) -> _Books:
     wall = LoopClock().wall
     budgets = Budgets(config.budgets, wall)
     tool_sets = ToolSets(cached="tool-cache" not in config.disable)
+    visits = Visits()
     ledger_metrics = LedgerMetrics(metrics)
     if config.data is None:
         _log.info("responses and usage are kept in memory and end with the process: there is no --data-dir")
-        return _Books(MemoryStore(), BudgetLedger(budgets, price), tool_sets, budgets)
+        return _Books(MemoryStore(), BudgetLedger(budgets, price), tool_sets, budgets, visits)
     try:
-        room = DataRoom(config.data, budgets, price, wall, tool_sets, ledger_metrics)
+        room = DataRoom(config.data, budgets, price, wall, tool_sets, ledger_metrics, visits)
     except DataError as error:
         raise StartError(str(error)) from error
     ledger_metrics.watch(room.consumer)
     stack.push_async_callback(room.aclose)
-    return _Books(room.store, room.ledger, tool_sets, budgets)
+    return _Books(room.store, room.ledger, tool_sets, budgets, visits)
 
 
 def _services(
@@ -161,6 +164,7 @@ def _services(
         store=books.store,
         ledger=books.ledger,
         tool_sets=books.tool_sets,
+        visits=books.visits,
         seals=seals,
         tools=tools,
         clock=LoopClock(),

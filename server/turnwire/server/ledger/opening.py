@@ -21,6 +21,7 @@ from turnwire.server.ledger.consumer import Consumer
 from turnwire.server.ledger.recorder import PriceOf, Recorder, Watch
 from turnwire.server.ledger.table import used_since
 from turnwire.server.session.toolsets import ToolSets
+from turnwire.server.session.visits import Visits
 from turnwire.server.store.durable import DurableStore
 from turnwire.server.store.journal import Journal, JournalError
 from turnwire.server.store.memory import MemoryStore
@@ -53,6 +54,7 @@ class DataRoom:
         wall: Callable[[], float],
         tool_sets: ToolSets,
         watch: Watch | None = None,
+        visits: Visits | None = None,
     ) -> None:
         """Opens it; blocks while what an earlier process left is replayed.
 
@@ -63,6 +65,7 @@ class DataRoom:
             wall: The clock, in seconds since 1970-01-01 UTC.
             tool_sets: Where tool sets are kept once.
             watch: Hears of the journal.
+            visits: Where items that are recorded are counted.
 
         Raises:
             DataError: It cannot be used, or another server does.
@@ -91,7 +94,7 @@ class DataRoom:
                 _log.warning(
                     "%d responses were at work when the server ended; they are told to have failed", interrupted
                 )
-            self.ledger = Recorder(config, self.journal, StateWriter(segments), consumer, budgets, price, watch)
+            self.ledger = Recorder(config, self.journal, StateWriter(segments, visits), consumer, budgets, price, watch)
             self.store = DurableStore(
                 MemoryStore(),
                 reader,

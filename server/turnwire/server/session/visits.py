@@ -25,6 +25,7 @@ STAGES: Final = (
     "route",
     "compact",
     "truncate",
+    "record",
 )
 """What a request goes through, in the order of a turn. The size of a visit is bytes, but where it says tokens:
 
@@ -38,6 +39,7 @@ STAGES: Final = (
 - render: items put into the model's format. tokenize: stretches of the prompt that became ids; tokens.
 - encode: items written as JSON for a chat engine.
 - route: upstreams looked at to find the chain's.
+- record: items written to the journal.
 - compact, truncate: items of the history gone through because it became too long; each starts a new prefix.
 """
 

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.state import State
 from turnwire.server.session.transcript import EMPTY, Entry, Transcript
+from turnwire.server.session.visits import Visits
 from turnwire.server.store.records import (
     EMPTY_SEGMENT,
     EntryRecord,
@@ -47,9 +48,10 @@ class Segments:
 class StateWriter:
     """Makes records; what it makes counts as recorded once `done` is called."""
 
-    def __init__(self, segments: Segments) -> None:
-        """Takes where names are given."""
+    def __init__(self, segments: Segments, visits: Visits | None = None) -> None:
+        """Takes where names are given, and where what is written is counted."""
         self._segments = segments
+        self._visits = visits or Visits()
         self._file = -1
         self._written: set[bytes] = set()
         """Digests whose bytes are in the current file."""
@@ -121,6 +123,7 @@ class StateWriter:
         new = list(takewhile(self._unnamed, transcript.segments()))
         for segment in reversed(new):
             name = self._segments.next + len(self._new)
+            self._visits.note("record", len(segment.new), segment.own_bytes)
             self._new[id(segment)] = (segment, name)
             segments.append(self._segment(segment, name))
         return self._name(transcript)
