@@ -113,7 +113,7 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     return items
 
 
-@given(conversations(), st.integers(0, 250), st.lists(st.integers(1, 20), min_size=30, max_size=30))
+@given(conversations(), st.integers(0, 250), st.lists(st.integers(1, 20), min_size=48, max_size=48))
 def test_whatever_is_left_fits_and_pairs(items: list[dict[str, Any]], room: int, sizes: list[int]) -> None:
     entries = [entry(item, tokens) for item, tokens in zip(items, sizes, strict=False)]
     truncated = truncate(entries, NO_CALLS, room)
