@@ -172,6 +172,9 @@ async def test_a_session_that_breaks_down_ends_its_response_for_all_who_follow(m
     assert (await reading)[-1] == "done"
     assert run.broken is not None
     assert (run.broken.status, run.broken.error.code) == (ResponseStatus.RESPONSE_STATUS_FAILED, "server_error")
+    stored = await desk.services.store.get("", run.id)
+    assert stored is not None
+    assert stored.status != ResponseStatus.RESPONSE_STATUS_IN_PROGRESS
     events = [event async for batch in run.follow(0) for event in batch]
     assert events[-1].done.reason == DoneReason.DONE_REASON_FAILED
     assert events[-1].sequence_number > events[-2].sequence_number
