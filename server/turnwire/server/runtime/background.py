@@ -10,7 +10,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from turnwire.server.runtime.clock import Clock, Timer
@@ -196,9 +196,12 @@ class Background:
                     self._take(run, events)
         except RequestError as refusal:
             self._broken(run, refusal)
+            await _fail_stored(run, runner, refusal.error)
         except Exception:
             _log.exception("a background response failed")
-            self._broken(run, reject("server_error", "The server failed. Try again."))
+            failure = reject("server_error", "The server failed. Try again.")
+            self._broken(run, failure)
+            await _fail_stored(run, runner, failure.error)
         finally:
             self._rooms.leave(runner)
             self._end(run)
@@ -266,6 +269,17 @@ class Background:
         await asyncio.gather(*tasks, return_exceptions=True)
         for run in tuple(self._ended.values()):
             self.forget(run)
+
+
+async def _fail_stored(run: BackgroundRun, runner: SessionRunner, error: Error) -> None:
+    """Says of a response whose session broke down that it has failed, where it is stored as one at work."""
+    services = runner.services
+    state = await services.store.get(run.principal, run.id) if run.id else None
+    if state is not None and state.status == ResponseStatus.RESPONSE_STATUS_IN_PROGRESS:
+        why = ResponseError(code=error.code, message=error.message)
+        failed = replace(state, status=ResponseStatus.RESPONSE_STATUS_FAILED, error=why)
+        services.store.put(failed)
+        services.ledger.save(failed)
 
 
 def no_longer_streamed(response_id: str) -> RequestError:
