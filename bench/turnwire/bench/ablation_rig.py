@@ -93,7 +93,12 @@ def upstreams() -> Generator[Upstreams, None, None]:
 
 @contextmanager
 def server(
-    behind: Upstreams, disable: Collection[str] = (), *, options: Sequence[str] = (), models: str = ""
+    behind: Upstreams,
+    disable: Collection[str] = (),
+    *,
+    options: Sequence[str] = (),
+    models: str = "",
+    data: Path | None = None,
 ) -> Generator[Process, None, None]:
     """Runs a server; yields it once it listens for gRPC and HTTP, and tells its metrics.
 
@@ -102,6 +107,7 @@ def server(
         disable: Optimizations that are switched off.
         options: Further options of `turnwire serve`.
         models: Further engines and models, as lines of the registry file.
+        data: Where the ledger is; by default in a folder that is gone with the server.
 
     Raises:
         RuntimeError: It did not start; its own words are in the message.
@@ -116,7 +122,7 @@ def server(
         for listening in ("--grpc", "--http", "--metrics"):
             given += (listening, "127.0.0.1:0")
         given += ("--models", str(folder / "models.toml"), "--safety", str(folder / "safety.toml"))
-        given += ("--data-dir", str(folder / "data"))
+        given += ("--data-dir", str(data or folder / "data"))
         if disable:
             given += ("--disable", ",".join(disable))
         if "inline-images" in disable:
