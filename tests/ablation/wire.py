@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.json_format import MessageToDict
 from grpc import aio
@@ -104,11 +104,10 @@ class Names:
     def plain(self, value: Any) -> Any:
         """Returns a value in which ids are replaced, and times and counts of cached tokens left out."""
         if isinstance(value, dict):
-            members: dict[str, Any] = value
+            members = cast("dict[str, Any]", value)
             return {key: self._member(key, each) for key, each in members.items() if key not in _TIMES}
         if isinstance(value, list):
-            elements: list[Any] = value
-            return [self.plain(each) for each in elements]
+            return [self.plain(each) for each in cast("Sequence[Any]", value)]
         return _ID.sub(self._named, value) if isinstance(value, str) else value
 
     def _member(self, key: str, value: Any) -> Any:
