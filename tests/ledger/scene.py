@@ -7,9 +7,10 @@ Above: the tests of this folder and of `store`. Below: the server's own parts, w
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,20 @@ class Shop:
         """Forgets what is in memory, as if it had been long ago."""
         for principal, response_id in list(self.data.store._memory._states):
             self.data.store._memory._drop((principal, response_id))
+
+
+@contextmanager
+def full_disk(scene: Shop) -> Generator[None]:
+    """Lets every write to the journal fail as on a full disk."""
+    fd = scene.data.journal.fileno()
+    kept, full = os.dup(fd), os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, fd)
+    try:
+        yield
+    finally:
+        os.dup2(kept, fd)
+        os.close(kept)
+        os.close(full)
 
 
 def read_lines(folder: Path, order: str = "rowid") -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from turnwire.server.ledger.budgets import Budget, Budgets, Used, periods
 from turnwire.server.ledger.budgets_file import BudgetsFileError, parse_budgets, reload_budgets
 from turnwire.v1.errors import RequestError
 
-from .scene import shop
+from .scene import full_disk, shop
 
 DAY = 86_400
 
@@ -160,3 +161,15 @@ async def test_a_budget_of_money_goes_by_the_prices_of_models(tmp_path: Path) ->
     async with shop(tmp_path / "free", budgets={"*": Budget(cost_per_day=1e-9)}, price=None) as scene:
         await scene.completed()
         await scene.completed()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+async def test_what_could_not_be_recorded_is_not_used(tmp_path: Path) -> None:
+    async with shop(tmp_path) as scene:
+        first = await scene.completed(principal="alice")
+        with full_disk(scene):
+            await scene.create(principal="alice")
+        scene.budgets.replace({"alice": Budget(tokens_per_day=first.usage.total_tokens + 1)})
+
+        await scene.completed(principal="alice")
+        assert await scene.refused(principal="alice") == "insufficient_quota"

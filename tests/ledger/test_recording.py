@@ -8,8 +8,6 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +23,9 @@ from turnwire.v1.errors import RequestError
 from turnwire.v1.response_pb2 import DoneReason, Input, ResponseCreate, ResponseStatus
 from turnwire.v1.server_event_pb2 import ServerEvent
 
-from .scene import Shop, read_lines, rows, shop
+from .scene import full_disk, read_lines, rows, shop
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-
-
-@contextmanager
-def full_disk(scene: Shop) -> Generator[None]:
-    """Lets every write to the journal fail as on a full disk."""
-    fd = scene.data.journal.fileno()
-    kept, full = os.dup(fd), os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, fd)
-    try:
-        yield
-    finally:
-        os.dup2(kept, fd)
-        os.close(kept)
-        os.close(full)
 
 
 async def until(runner: SessionRunner, kind: str) -> list[ServerEvent]:

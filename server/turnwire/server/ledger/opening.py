@@ -70,6 +70,7 @@ class DataRoom:
         Raises:
             DataError: It cannot be used, or another server does.
         """
+        self._config = config
         with ExitStack() as stack:
             try:
                 _make(config.folder)
@@ -115,9 +116,15 @@ class DataRoom:
 
         Raises:
             Behind: It took too long.
+            sqlite3.Error: The database cannot be written.
         """
         end = self.journal.end
-        if self.consumer.position < end and not await asyncio.to_thread(self.consumer.wait, end, _PATIENCE):
+        if self.consumer.position >= end:
+            return
+        if not self._config.overlapped:
+            # It was tried before `done`, and failed.
+            await asyncio.to_thread(self.consumer.consume)
+        elif not await asyncio.to_thread(self.consumer.wait, end, _PATIENCE):
             msg = "the database is behind the journal"
             raise Behind(msg)
 

@@ -107,8 +107,9 @@ class Recorder(BudgetLedger):
 
     def keep(self, door: str, spent: Spending, state: State | None) -> bool:
         """Records what a response cost and stands for; see `Ledger`."""
-        super().keep(door, spent, state)
-        return self._record(_line(door, spent, self._price(spent.model)), state) or not self._config.fail_closed
+        kept = self._record(_line(door, spent, self._price(spent.model)), state) or not self._config.fail_closed
+        # What was not recorded is told again, as what it failed by.
+        return kept and super().keep(door, spent, state)
 
     def save(self, state: State) -> None:
         """Records what a response stands for; see `Ledger`."""
