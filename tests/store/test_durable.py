@@ -76,6 +76,7 @@ def full_state(tool_sets: ToolSets, **changes: Any) -> State:
         unfinished=(entry("lost", "msg_9"),),
         continuable=False,
         resent=resent,
+        earlier=EMPTY.extend((entry("said before it was compacted", "msg_7"),), frozenset()),
     )
     return dataclasses.replace(state, **changes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from turnwire.server.session.calls import NO_CALLS
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Compact, Compacted
 from turnwire.server.session.run import Run
@@ -89,5 +90,5 @@ class Compactions:
             truncated=whole.truncated,
         )
         run.before = run.transcript
-        run.earlier = tuple(run.output)
+        run.earlier = run.earlier.extend(run.output[run.earlier.length :], NO_CALLS)
         run.context_tokens = 0

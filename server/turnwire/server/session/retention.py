@@ -200,12 +200,14 @@ class LatestPerLane:
 
 def _hold(shared: SharedBytes, state: State) -> None:
     shared.hold(state.transcript, state.settings)
-    # Where the beginning was left out, what the request repeated of it is kept for who asks what was sent.
-    if state.resent.length:
-        shared.hold(state.resent)
+    # Where a conversation became shorter, the rest is kept for who asks what was sent and said.
+    for beside in (state.resent, state.earlier):
+        if beside.length:
+            shared.hold(beside)
 
 
 def _release(shared: SharedBytes, state: State) -> None:
     shared.release(state.transcript, state.settings)
-    if state.resent.length:
-        shared.release(state.resent)
+    for beside in (state.resent, state.earlier):
+        if beside.length:
+            shared.release(beside)

@@ -161,7 +161,7 @@ class Run:
     resent: Transcript = EMPTY
     """What the request sent once more of a known conversation, before `input`."""
     output: list[Entry] = field(default_factory=list[Entry])
-    earlier: tuple[Entry, ...] = ()
+    earlier: Transcript = EMPTY
     """What of it came before `before`, since the conversation was compacted meanwhile."""
     since_pause: int = 0
     """How many entries of `output` were reported by earlier pauses."""

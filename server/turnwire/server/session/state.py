@@ -68,7 +68,7 @@ class State:
     resent: Transcript = EMPTY
     """What the request brought before that, of a known conversation: the same items, as they are kept there."""
 
-    earlier: tuple[Entry, ...] = ()
+    earlier: Transcript = EMPTY
     """What of the output came before `before`, where the conversation was compacted meanwhile."""
 
     @property
@@ -76,7 +76,7 @@ class State:
         """What the response brought: items of the model and appended outputs, in order. Costs the output, so it is
         built when somebody asks and not with every checkpoint."""
         own = list(takewhile(lambda segment: segment is not self.before, self.transcript.segments()))
-        return [*self.earlier, *(entry for segment in reversed(own) for entry in segment.new)]
+        return [*self.earlier.walk(), *(entry for segment in reversed(own) for entry in segment.new)]
 
     def parsed_settings(self) -> ResponseCreate:
         """Returns the settings as a fresh message."""

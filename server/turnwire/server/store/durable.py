@@ -131,7 +131,8 @@ class DurableStore:
                 transcript = self._transcript(record.head)
                 before = self._transcript(record.before)
                 resent = self._transcript(record.resent)
-                return Found(record, transcript, before, resent, find_blobs(self._db, digests(record)))
+                earlier = self._transcript(record.earlier)
+                return Found(record, transcript, before, resent, earlier, find_blobs(self._db, digests(record)))
             finally:
                 self._db.execute("rollback")
 

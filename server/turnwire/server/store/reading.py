@@ -33,6 +33,7 @@ class Found:
     transcript: Transcript
     before: Transcript
     resent: Transcript
+    earlier: Transcript
     blobs: dict[bytes, bytes]
     """What the digests of the record stand for."""
 
@@ -91,6 +92,7 @@ def state_of(found: Found, tool_sets: ToolSets) -> State:
         unfinished=tuple(map(_entry, record.unfinished)),
         continuable=record.continuable,
         resent=found.resent,
+        earlier=found.earlier,
     )
 
 

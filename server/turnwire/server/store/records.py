@@ -91,6 +91,8 @@ class StateRecord(msgspec.Struct, array_like=True, gc=False):
     """Those that no earlier record holds, each after its parent."""
     blobs: list[tuple[bytes, bytes]]
     """What the digests stand for, where no earlier record of the same file says it."""
+    earlier: int = EMPTY_SEGMENT
+    """What was said before a compaction in the middle of the response."""
 
 
 class SpentRecord(msgspec.Struct, array_like=True, gc=False):

@@ -154,7 +154,7 @@ class ResponseWriter:
         return find_body(self._db, principal, response_id)
 
     def _refer(self, row: StateRecord, change: int) -> None:
-        names = [(change, name) for name in (row.head, row.before, row.resent) if name != EMPTY_SEGMENT]
+        names = [(change, name) for name in (row.head, row.before, row.resent, row.earlier) if name != EMPTY_SEGMENT]
         self._db.executemany("update segments set refs = refs + ? where id = ?", names)
         self._db.executemany("update blobs set refs = refs + ? where digest = ?", [(change, d) for d in digests(row)])
 

@@ -75,8 +75,9 @@ class StateWriter:
         self._new.clear()
         self._blobs.clear()
         segments: list[SegmentRecord] = []
-        head, before, resent = (
-            self._named(transcript, segments) for transcript in (state.transcript, state.before, state.resent)
+        head, before, resent, earlier = (
+            self._named(transcript, segments)
+            for transcript in (state.transcript, state.before, state.resent, state.earlier)
         )
         if state.tools.data:
             self._blob(state.tools.digest, state.tools.data)
@@ -107,6 +108,7 @@ class StateWriter:
             continuable=state.continuable,
             segments=segments,
             blobs=list(self._blobs.items()),
+            earlier=earlier,
         )
 
     def done(self) -> None:
