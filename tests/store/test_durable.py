@@ -76,7 +76,6 @@ def full_state(tool_sets: ToolSets, **changes: Any) -> State:
         unfinished=(entry("lost", "msg_9"),),
         continuable=False,
         resent=resent,
-        earlier=EMPTY.extend((entry("said before it was compacted", "msg_7"),), frozenset()),
     )
     return dataclasses.replace(state, **changes)
 
@@ -131,11 +130,13 @@ async def test_everything_of_a_response_comes_back(tmp_path: Path) -> None:
 async def test_what_compaction_left_out_of_the_chain_comes_back_too(tmp_path: Path) -> None:
     async with shop(tmp_path, retention=1e9) as scene:
         apart = Transcript(None, (entry("summary"),), frozenset(), 0, truncated=True, instead=EMPTY)
-        state = full_state(scene.services.tool_sets, transcript=apart, input=(entry("given"),))
+        said = EMPTY.extend((entry("said before", "msg_7"),), frozenset())
+        state = full_state(scene.services.tool_sets, transcript=apart, input=(entry("given"),), earlier=said)
 
         found = await stored(scene, state)
 
         assert plain(found.transcript) == plain(apart)
+        assert plain(found.earlier) == plain(said)
         assert plain(found.before) == plain(state.before)
         assert plain(found.input) == plain(state.input)
 
