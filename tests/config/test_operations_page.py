@@ -26,6 +26,7 @@ from turnwire.server.telemetry.engine_metrics import EngineMetrics
 from turnwire.server.telemetry.kept_metrics import KeptMetrics
 from turnwire.server.telemetry.ledger_metrics import LedgerMetrics
 from turnwire.server.telemetry.metrics import STAGES, Metrics
+from turnwire.server.telemetry.safety_metrics import SafetyMetrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -82,6 +83,7 @@ def told(families: Iterable[Metric]) -> list[list[str]]:
 def test_the_tables_of_metrics_are_complete() -> None:
     assert rows("| metric |") == told(Metrics().describe())
     assert rows("| carried metric |") == told(CarriedMetrics(CollectorRegistry()).collect())
+    assert rows("| safety metric |") == told(SafetyMetrics(CollectorRegistry()).collect())
     assert rows("| ledger metric |") == told(LedgerMetrics().collect())
     assert rows("| engine metric |") == told(EngineMetrics().collect())
     kept = KeptMetrics(CollectorRegistry(), Budget(), Conversations(bytes(32)), Visits())

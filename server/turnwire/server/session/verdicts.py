@@ -25,17 +25,13 @@ from turnwire.server.session.run import Run
 from turnwire.server.session.screens import SILENCE, Classify, Direction, Flagged, Hit, Overlap, Screened, Verdict
 from turnwire.server.session.states import Fact
 from turnwire.server.session.transcript import Entry, Transcript
-from turnwire.server.session.watch import Pending, Watch
+from turnwire.server.session.watch import Pending, Watch, last_entries
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import make_error
 from turnwire.v1.response_pb2 import DoneReason, ResponseCreate
 
 METADATA_KEY: Final = "turnwire_flags"
 """Key of a response's metadata that names the categories that were flagged and stopped nothing."""
-
-_RECALLED_ENTRIES: Final = 16
-_RECALLED_BYTES: Final = 16 * 1024
-"""How much is looked at to recall what was said last in a chain that came from the store."""
 
 
 class Carrying(Protocol):
@@ -129,19 +125,9 @@ class Verdicts:
         """Returns what was said last in a chain that does not remember it, looking at little of it."""
         assert self._safety is not None
         assert self._safety.screener is not None
-        last: list[Entry] = []
-        size = 0
-        for segment in history.segments():
-            for entry in reversed(segment.new):
-                size += len(entry.data)
-                if len(last) >= _RECALLED_ENTRIES or size > _RECALLED_BYTES:
-                    break
-                last.append(entry)
-            else:
-                continue
-            break
-        self._context.config.visits.note("classify", len(last), size)
-        return self._safety.screener.follow(SILENCE, self._screened(reversed(last)))[0]
+        last = last_entries(history)
+        self._context.config.visits.note("classify", len(last), sum(len(entry.data) for entry in last))
+        return self._safety.screener.follow(SILENCE, self._screened(last))[0]
 
     def append(self, run: Run, entries: Sequence[Entry]) -> Error | None:
         """Looks at what is appended to a response; returns why it is refused, if it is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from turnwire.server.session.chunks import (
     CallDelta,
@@ -22,6 +23,10 @@ from turnwire.server.session.chunks import (
     TextChunk,
 )
 from turnwire.server.session.screens import SILENCE, Direction, Hit, OutputScreen, Overlap, Screener, Verdict
+from turnwire.server.session.transcript import Entry, Transcript
+
+_RECALLED_ENTRIES: Final = 16
+_RECALLED_BYTES: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,19 @@ class Watch:
         """Returns the end of a pass that is cut here."""
         usage = PassUsage(output_tokens=self.tokens, reasoning_tokens=self.reasoning_tokens)
         return Finish(FinishReason.CONTENT_FILTER, usage)
+
+
+def last_entries(transcript: Transcript) -> list[Entry]:
+    """Returns the last entries of a chain that does not remember what was said last: few, and none beyond a long one."""
+    last: list[Entry] = []
+    size = 0
+    for segment in transcript.segments():
+        for entry in reversed(segment.new):
+            size += len(entry.data)
+            if len(last) >= _RECALLED_ENTRIES or size > _RECALLED_BYTES:
+                return last[::-1]
+            last.append(entry)
+    return last[::-1]
 
 
 def _size(chunk: Chunk) -> int:

@@ -36,6 +36,8 @@ _ONE_BYTE: Final = frozenset("dsw")
 """Escapes that stand for ASCII alone."""
 _OTHERS: Final = frozenset("DSW")
 _CONTROLS: Final = frozenset("aftnrv")
+_BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]|\A\[\^|\[:\^|\\[DSWpPx]")
+"""What a class has in it that may stand for more than ASCII."""
 _COUNT: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
 _HEX: Final = re.compile(r"x(?:[0-9A-Fa-f]{2}|\{[0-9A-Fa-f]{1,6}\})")
 _PROPERTY: Final = re.compile(r"[pP](?:[A-Z]|\{\^?\w+\})")
@@ -332,7 +334,8 @@ class _Reader:
                 self._at = self._source.index(":]", self._at) + 2
             elif self._next() == "\\":
                 self._next()
-        return _Node(self._source[start : self._at], 1, _CHARACTER_BYTES)
+        source = self._source[start : self._at]
+        return _Node(source, 1, _CHARACTER_BYTES if _BEYOND_ASCII.search(source) else 1)
 
     def _next(self) -> str:
         character = self._source[self._at]
