@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 from backports import zstd
 
 from turnwire.server.doors.http.options import HttpOptions
@@ -92,6 +93,31 @@ async def test_a_client_that_takes_nothing_is_cut_off(open_door: Doors) -> None:
     await door.told(0, "abort")
     await door.emptied()
     stream.response.close()
+
+
+async def test_a_client_that_takes_nothing_of_a_whole_answer_is_cut_off(open_door: Doors) -> None:
+    door = await open_door(options=HttpOptions(stall_timeout=60))
+    large = await door.answers("x" * 12_000_000)
+    _, writer = await asyncio.open_connection(door.address.host, door.address.port, limit=1024)
+
+    writer.write(b"GET /v1/responses/%b HTTP/1.1\r\nHost: x\r\n\r\n" % large["id"].encode())
+    async with asyncio.timeout(BOUND):
+        watched = False
+        while door.clock.pending or not watched:
+            watched = watched or door.clock.pending > 0
+            door.clock.advance(61)
+            await asyncio.sleep(0)
+    writer.transport.abort()
+
+
+async def test_a_large_answer_comes_whole_over_a_connection_that_is_kept(door: Door) -> None:
+    large = await door.answers("x" * 2_000_000)
+
+    for _ in range(2):
+        status, found, response = await door.ask("GET", f"/v1/responses/{large['id']}")
+        assert (status, found) == (200, large)
+        assert int(response.headers["content-length"]) > 2_000_000
+        assert "transfer-encoding" not in response.headers
 
 
 async def test_connections_are_kept(door: Door) -> None:
@@ -208,6 +234,65 @@ async def test_a_body_that_does_not_come_is_not_waited_for(open_door: Doors) -> 
 
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"did not come" in answer
+
+
+async def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(door: Door) -> None:
+    body = json.dumps(door.asking()).encode()
+    reader, writer = await asyncio.open_connection(door.address.host, door.address.port)
+    head = b"POST /v1/responses/input_tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    writer.write(head + b"Expect: 100-Continue\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body))
+    async with asyncio.timeout(BOUND):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        answer = await reader.read()
+    writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b'"input_tokens":5}')
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 999\r\n\r\n", b"413"),
+        (b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nExpect: else\r\nContent-Length: 2\r\n\r\n{}", b"415"),
+        (b"POST /v1/responses HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", b"415"),
+    ],
+)
+async def test_nobody_is_asked_for_a_body_that_is_not_wanted_or_comes_anyway(
+    open_door: Doors, head: bytes, status: bytes
+) -> None:
+    door = await open_door(options=HttpOptions(max_body_bytes=100))
+
+    assert (await raw(door, head, until=b"}}")).split()[1] == status
+
+
+async def test_who_has_no_key_is_refused_before_a_body_is_read(open_door: Doors) -> None:
+    door = await open_door(keys="alice:sk-alice-000000000000\n")
+
+    answer = await raw(door, b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", until=b"}}")
+
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/models HTT", b"GET /v1/models HTTP/1.1\r\nHost: x\r\nSlow: "])
+async def test_a_connection_without_a_request_is_not_kept_for_ever(open_door: Doors, sent: bytes) -> None:
+    door = await open_door(options=HttpOptions(keep_alive=0.05))
+
+    assert await raw(door, sent) == b""
+
+
+async def test_a_client_that_went_away_is_no_failure_of_ours(
+    open_door: Doors, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def upgrade(request: web.BaseRequest) -> web.StreamResponse:
+        raise ClientConnectionResetError("Cannot write to closing transport")
+
+    door = await open_door(websocket=upgrade)
+
+    head = b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+    assert await raw(door, head) == b""
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 async def test_an_upgrade_is_told_to_use_http_where_there_are_no_websockets(door: Door) -> None:

@@ -42,7 +42,7 @@ async def test_a_bad_key_is_refused_before_the_upgrade(open_door: Doors, headers
     [
         {"additional_headers": _GOOD},
         {"additional_headers": {**_GOOD, "OpenAI-Beta": "responses_websockets=2026-02-06", "OpenAI-Organization": "o"}},
-        {"subprotocols": ["realtime", "openai-insecure-api-key.sk-alice-000000000000"]},
+        {"subprotocols": ["openai-insecure-api-key.sk-alice-000000000000"]},
     ],
 )
 async def test_a_good_key_comes_in_whatever_else_is_said(
@@ -53,6 +53,28 @@ async def test_a_good_key_comes_in_whatever_else_is_said(
     assert peer.socket.subprotocol is None
     await door.completes(peer)
     assert "sk-alice" not in caplog.text
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_name_beside_an_offered_key_is_chosen_since_browsers_want_that(
+    open_door: Doors, place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = await open_door(keys=_KEYS)
+    offers = ["openai-insecure-api-key.sk-alice-000000000000", "other"]
+    offers.insert(place, "responses")
+
+    peer = await door.connect(subprotocols=offers)
+
+    assert peer.socket.subprotocol == "responses"
+    await door.completes(peer)
+    assert "sk-alice" not in caplog.text
+
+
+async def test_without_a_key_among_them_no_name_is_chosen_that_nobody_here_knows(door: Door) -> None:
+    peer = await door.connect(subprotocols=["chat", "other"])
+
+    assert peer.socket.subprotocol is None
+    await door.completes(peer)
 
 
 async def test_too_many_connections_are_refused_and_room_is_given_back(open_door: Doors) -> None:

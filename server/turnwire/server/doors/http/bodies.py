@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from turnwire.server.doors.http.options import HttpOptions
 from turnwire.server.runtime.threads import THREAD_BYTES
@@ -69,6 +69,7 @@ async def read_body(request: web.BaseRequest, options: HttpOptions) -> bytes:
         known = ", ".join(sorted(_DECOMPRESSORS))
         message = f"Unsupported content encoding: '{shown(encoding)}'. Known here are {known}; one at a time."
         raise reject("unsupported_content_type", message, content_encoding=shown(encoding))
+    await _encourage(request)
     data = await _read(request, limit, options.body_timeout)
     make = _DECOMPRESSORS.get(encoding)
     if make is None:
@@ -77,6 +78,15 @@ async def read_body(request: web.BaseRequest, options: HttpOptions) -> bytes:
     if len(data) > THREAD_BYTES // 8:
         return await asyncio.to_thread(decompress, make, data, limit)
     return decompress(make, data, limit)
+
+
+async def _encourage(request: web.BaseRequest) -> None:
+    """Tells a client that it may send its body where it waits for that (RFC 9110, section 10.1.1): curl does with more
+    than a megabyte, and waits for a second; others wait longer."""
+    if request.headers.get("expect", "").strip().lower() == "100-continue" and request.version >= HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # It is no part of the answer.
+        request.writer.output_size = 0
 
 
 async def _read(request: web.BaseRequest, limit: int, patience: float) -> bytes:

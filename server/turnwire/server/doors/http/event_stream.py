@@ -1,4 +1,4 @@
-"""One stream of events on its way to a client: fillers while it is silent, and an end for clients that take nothing.
+"""A body on its way to a client: fillers while a stream of events is silent, and an end for clients that take nothing.
 
 Above it: `server`. Below it: aiohttp. One timer serves both, and is set again when it fires, so that a token costs no
 timer.
@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class EventStream:
-    """Writes the pieces of an event stream."""
+    """Writes the pieces of an event stream, or of a whole answer that is large."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class EventStream:
         clock: Clock,
         options: HttpOptions,
     ) -> None:
-        """Takes the request, its response, which is prepared by `serve`, what is sent into silence, and what compresses
-        all of it."""
+        """Takes the request, its response, which is prepared by `serve`, what is sent into silence (empty for nothing),
+        and what compresses all of it."""
         self._request = request
         self._response = response
         self._filler = filler
@@ -61,7 +61,7 @@ class EventStream:
             try:
                 async for piece in body:
                     await self._write(piece)
-                await self._response.write_eof(b"" if self._compressor is None else self._compressor.end())
+                await self._end()
             finally:
                 self._stop()
 
@@ -75,6 +75,15 @@ class EventStream:
         finally:
             self._writing -= 1
 
+    async def _end(self) -> None:
+        # A client can stop taking here too, since not every write before waits for it.
+        self._since = self._clock.now()
+        self._writing += 1
+        try:
+            await self._response.write_eof(b"" if self._compressor is None else self._compressor.end())
+        finally:
+            self._writing -= 1
+
     def _tick(self) -> None:
         """Does what is due, and sets the timer to when something may be."""
         now = self._clock.now()
@@ -85,7 +94,7 @@ class EventStream:
                 self._cut_off()
                 return
             due = min(end, now + self._options.comment_interval)
-        elif now >= due:
+        elif now >= due and self._filler:
             self._comment = asyncio.create_task(self._say_something())
             due = now + self._options.comment_interval
         self._timer = self._clock.call_at(due, self._tick)

@@ -23,10 +23,12 @@ _log: Final = logging.getLogger(__name__)
 class Host(web.Server):
     """Makes a protocol for every connection. Belongs to the running event loop."""
 
-    def __init__(self, handler: Handler, broken: Broken) -> None:
-        """Takes who answers requests, and who answers what is none."""
+    def __init__(self, handler: Handler, broken: Broken, keep_alive: float) -> None:
+        """Takes who answers requests, who answers what is none, and the seconds for which a connection may be without a
+        request."""
         super().__init__(
             handler,
+            keepalive_timeout=keep_alive,
             # The loss of a connection ends what it asked for.
             handler_cancellation=True,
             access_log=None,
@@ -55,8 +57,11 @@ class _Protocol(RequestHandler):
         """Answers a failure.
 
         Raises:
-            ConnectionError: A part of the answer was sent already.
+            ConnectionError: The client is gone, or a part of the answer was sent already.
         """
+        if isinstance(exc, ConnectionError):
+            _log.debug("a client went away: %s", exc)
+            raise exc
         if status >= 500:
             _log.error("a request failed", exc_info=exc)
         else:

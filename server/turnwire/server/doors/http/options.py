@@ -15,6 +15,9 @@ class HttpOptions:
     """Largest body of a request, compressed and decompressed."""
     body_timeout: float = 60.0
     """Silence of a client amid its request's body, after which the request is refused."""
+    keep_alive: float = 120.0
+    """Time that a connection may be there without a request, the head of one included. Above the minute that proxies
+    and the 90 s that clients keep connections for, so that it is they who close them."""
     comment_interval: float = 15.0
     """Silence of an event stream after which a comment is sent: proxies cut connections that are silent for 30 to 60 s,
     and a thinking model is silent for longer."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +44,8 @@ _SHUTDOWN_SLACK: Final = 1.0
 """Seconds beyond the grace, in which responses that ended at its end tell their clients so."""
 _LAST_WORDS: Final = 0.25
 """Seconds for handlers that were told to stop."""
+_PIECE: Final = 64 * 1024
+"""Bytes of a whole answer that are written at once: as many as wait for a client before its writer does."""
 
 
 class HttpServer:
@@ -69,6 +71,7 @@ class HttpServer:
             origins: Decides, before that, which web pages are; None lets in all, as where keys are asked for.
         """
         self._options = options or HttpOptions()
+        self._backend = backend
         self._api = HttpApi(backend, self._options.max_body_bytes, parse=parsed)
         self._clock = clock
         self._websocket = websocket
@@ -90,7 +93,7 @@ class HttpServer:
             OSError: The address cannot be bound.
         """
         if self._runner is None:
-            host = Host(self._handle, self._broken)
+            host = Host(self._handle, self._broken, self._options.keep_alive)
             self._runner = web.ServerRunner(host, shutdown_timeout=_LAST_WORDS)
             await self._runner.setup()
         if address.path:
@@ -148,7 +151,11 @@ class HttpServer:
         return await self._websocket(request)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await read_body(request, self._options) if request.can_read_body else b""
+        body = b""
+        if request.can_read_body:
+            # Whoever has no key is told so before anything of a body is kept.
+            self._backend.caller(request.headers.get("authorization"))
+            body = await read_body(request, self._options)
         return await self._written(request, await self._api.handle(_taken(request, body)))
 
     def _refused(self, request: web.BaseRequest, error: Error) -> web.Response:
@@ -169,6 +176,8 @@ class HttpServer:
     async def _written(self, request: web.BaseRequest, answer: HttpResponse) -> web.StreamResponse:
         headers = self._headers(request, answer)
         if isinstance(answer.body, bytes):
+            if len(answer.body) > _PIECE:
+                return await self._written_in_pieces(request, answer.status, headers, answer.body)
             return web.Response(status=answer.status, headers=headers, body=answer.body)
         compressor = None
         if self._options.compression:
@@ -182,6 +191,16 @@ class HttpServer:
         await stream.serve(answer.body)
         return response
 
+    async def _written_in_pieces(
+        self, request: web.BaseRequest, status: int, headers: dict[str, str], body: bytes
+    ) -> web.StreamResponse:
+        """Writes a whole answer that does not fit into what a connection holds anyway: a client that takes nothing of
+        it must not keep it in memory for ever."""
+        response = web.StreamResponse(status=status, headers=headers)
+        response.content_length = len(body)
+        await EventStream(request, response, b"", None, self._clock, self._options).serve(_pieces(body))
+        return response
+
     def _headers(self, request: web.BaseRequest, answer: HttpResponse) -> dict[str, str]:
         return {**_SERVER, **answer.headers, **self._origins.answered(request.headers)}
 
@@ -190,6 +209,11 @@ def is_upgrade(request: web.BaseRequest) -> bool:
     """Tells whether a request wants to become a WebSocket where there are such."""
     upgrades = request.method == "GET" and "websocket" in request.headers.get("upgrade", "").lower()
     return upgrades and request.path.rstrip("/") == _PATH
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]
 
 
 def _taken(request: web.BaseRequest, body: bytes) -> HttpRequest:

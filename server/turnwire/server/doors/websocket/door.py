@@ -5,6 +5,7 @@ Above it: the HTTP host, which mounts `WebSocketDoor.handle`. Below it: `connect
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import hdrs
@@ -24,7 +25,8 @@ OFFICIAL_DOOR: Final = "websocket"
 NATIVE_DOOR: Final = "websocket-turnwire"
 """Names for metrics."""
 _KEY_PREFIX: Final = "openai-insecure-api-key."
-"""What browsers, which cannot set headers, put before a key that they offer as a subprotocol."""
+"""What browsers, which cannot set headers, put before a key that they offer as a subprotocol. They want one of their
+offers to be chosen (the WebSockets standard demands it), which must not be the key."""
 
 
 class WebSocketDoor:
@@ -38,14 +40,15 @@ class WebSocketDoor:
     async def handle(self, request: BaseRequest) -> StreamResponse:
         """Serves an upgrade to the end of its connection. Cancelling it frees the session at once."""
         options = self._options
-        authorization, native = authorization_of(request), SUBPROTOCOL in _offers(request)
-        if not native and hdrs.SEC_WEBSOCKET_PROTOCOL in request.headers:
-            # aiohttp would log the offers, and keys may be among them.
-            request = _without_offers(request)
+        authorization, chosen = authorization_of(request), _choose(_offers(request))
+        native = chosen == SUBPROTOCOL
+        if hdrs.SEC_WEBSOCKET_PROTOCOL in request.headers:
+            # aiohttp would log offers that it does not choose, and keys may be among them.
+            request = _offering(request, chosen)
         socket = BytesSocket(
             timeout=options.close_timeout,
             autoping=False,
-            protocols=(SUBPROTOCOL,),
+            protocols=() if chosen is None else (chosen,),
             compress=options.compression,
             # Twice the limit, so that what is over it is told so and not just cut off.
             max_msg_size=2 * options.max_message_bytes,
@@ -90,9 +93,24 @@ def _offers(request: BaseRequest) -> list[str]:
     return [each.strip() for each in request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "").split(",")]
 
 
-def _without_offers(request: BaseRequest) -> BaseRequest:
+def _choose(offers: Sequence[str]) -> str | None:
+    """Returns the subprotocol that is chosen of those that are offered; None for none.
+
+    The public API's mode has no name of its own: what stands beside a key is whatever the client likes.
+    """
+    if SUBPROTOCOL in offers:
+        return SUBPROTOCOL
+    if not any(each.startswith(_KEY_PREFIX) for each in offers):
+        return None
+    return next((each for each in offers if each and not each.startswith(_KEY_PREFIX)), None)
+
+
+def _offering(request: BaseRequest, offer: str | None) -> BaseRequest:
+    """Returns a request that offers one subprotocol, or none."""
     headers = request.headers.copy()
     headers.popall(hdrs.SEC_WEBSOCKET_PROTOCOL)
+    if offer is not None:
+        headers[hdrs.SEC_WEBSOCKET_PROTOCOL] = offer
     return request.clone(headers=headers)
 
 
