@@ -140,7 +140,10 @@ async def test_a_streaming_client_hears_the_end_of_a_draining_server(start: Star
         port = int((await line(process)).rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         body = b'{"model":"scripted","input":"hi","stream":true}'
-        head = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        head = (
+            b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        )
         writer.write(head % len(body) + body)
         await reader.readuntil(b"event: response.created")
         process.terminate()
