@@ -177,7 +177,7 @@ async def test_what_decompresses_to_too_much_is_refused(open_door: Doors, encodi
         ("br", b"x", (415, "unsupported_content_type", None)),
         ("gzip, zstd", b"x", (415, "unsupported_content_type", None)),
         ("gzip", b"no gzip", (400, "invalid_request_error", None)),
-        ("gzip", gzip.compress(b"{}")[:-4], (400, "invalid_request_error", None)),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-4], (400, "invalid_request_error", None)),
         ("zstd", b"no zstd", (400, "invalid_request_error", None)),
         ("zstd", zstd.compress(b"{}")[:-1], (400, "invalid_request_error", None)),
     ],

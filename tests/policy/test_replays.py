@@ -124,6 +124,7 @@ class TestSealedReasoning:
             (SEALS.seal(Purpose.REASONING, "me", b"x" * 30)[:-8], "damaged"),
             (SEALS.seal(Purpose.COMPACTION, "me", b""), "damaged"),
         ],
+        ids=["not ours", "another key", "somebody else's", "cut", "another purpose"],
     )
     def test_what_cannot_be_opened_is_carried_without_content(self, sealed: str, outcome: str) -> None:
         desk = Desk()
@@ -157,7 +158,9 @@ class TestCompaction:
         assert entry.sent().compaction.encrypted_content == sealed
         assert entry.tokens > 10
 
-    @pytest.mark.parametrize("sealed", ["foreign", SEALS.seal(Purpose.COMPACTION, "me", b"{")])
+    @pytest.mark.parametrize(
+        "sealed", ["foreign", SEALS.seal(Purpose.COMPACTION, "me", b"{")], ids=["foreign", "no digest"]
+    )
     def test_another_is_carried(self, sealed: str) -> None:
         (entry,) = Desk().prepare({"type": "compaction", "encrypted_content": sealed}).entries
         assert entry.item().HasField("compaction")
