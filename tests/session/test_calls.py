@@ -56,15 +56,27 @@ def test_a_call_and_its_output_name_the_same_key(family: str) -> None:
 
 @given(st.frozensets(keys), st.lists(st.tuples(st.booleans(), keys)))
 def test_pairing_is_arithmetic_whatever_the_order(before: frozenset[CallKey], new: list[tuple[bool, CallKey]]) -> None:
-    calls = {key for is_call, key in new if is_call}
+    calls = Counter(key for is_call, key in new if is_call)
     outputs = Counter(key for is_call, key in new if not is_call)
     items = [item(_CALLS if is_call else _OUTPUTS, key) for is_call, key in new]
-    available = before | calls
-    if any(count > 1 or key not in available for key, count in outputs.items()):
+    available = Counter(before) + calls
+    if any(count > available[key] for key, count in outputs.items()):
         with pytest.raises(RequestError):
             pair(before, items)
     else:
-        assert pair(before, items) == available - set(outputs)
+        assert pair(before, items) == frozenset(available - outputs)
+
+
+@given(st.lists(st.frozensets(keys, min_size=1)))
+def test_what_can_be_said_turn_by_turn_can_be_replayed_at_once(turns: list[frozenset[CallKey]]) -> None:
+    left: frozenset[CallKey] = frozenset()
+    replayed: list[Item] = []
+    for called in turns:
+        new = [item(_CALLS, key) for key in called], [item(_OUTPUTS, key) for key in called]
+        for items in new:
+            left = pair(left, items)
+            replayed += items
+    assert left == pair(frozenset(), replayed) == frozenset()
 
 
 @given(st.frozensets(keys), st.lists(keys, unique=True))

@@ -5,6 +5,7 @@ Only new items are looked at: a transcript carries the set of calls still open, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -114,7 +115,8 @@ def no_output_found(key: CallKey) -> RequestError:
 def pair(open_calls: frozenset[CallKey], items: Iterable[Item]) -> frozenset[CallKey]:
     """Returns the calls open after some new items.
 
-    The order of a call and its output within the new items does not matter, as in the public API.
+    The order of a call and its output within the new items does not matter, as in the public API. An id may be used
+    again: some models number the calls of every turn from 0, and whoever replays their turns sends all of them at once.
 
     Args:
         open_calls: Calls open before.
@@ -124,17 +126,17 @@ def pair(open_calls: frozenset[CallKey], items: Iterable[Item]) -> frozenset[Cal
         RequestError: An item answers a call that is not open, or one that another item answers too.
     """
     answered: list[CallKey] = []
-    opened = set(open_calls)
+    opened = Counter(open_calls)
     for item in items:
         if (call := opened_by(item)) is not None:
-            opened.add(call)
+            opened[call] += 1
         elif (answer := answered_by(item)) is not None:
             answered.append(answer)
     for key in answered:
-        if key not in opened:
+        if not opened[key]:
             raise no_call_found(key)
-        opened.remove(key)
-    return frozenset(opened) or NO_CALLS
+        opened[key] -= 1
+    return frozenset(+opened) or NO_CALLS
 
 
 def to_answer(open_calls: Iterable[CallKey]) -> list[CallKey]:
