@@ -191,7 +191,7 @@ class Watch:
 
 
 def last_entries(transcript: Transcript) -> list[Entry]:
-    """Returns the last entries of a chain that does not remember what was said last: few, and none beyond a long one."""
+    """Returns the last entries of a chain that does not remember its last words; few, and none beyond a long one."""
     last: list[Entry] = []
     size = 0
     for segment in transcript.segments():
