@@ -26,7 +26,7 @@ import grpc
 import msgspec
 import uvloop
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from turnwire.bench.doors_bare import LANE, PING, Recording
 from turnwire.bench.doors_clients import (
@@ -295,6 +295,18 @@ def tables(costs: Sequence[Cost]) -> list[Table]:
         plain("server, µs of CPU a turn", lambda cost: f"{cost.turn_us:.0f}"),
         plain("time / ideal", lambda cost: f"{cost.stretch:.2f}"),
     ]
+
+
+def summary(costs: Sequence[Cost]) -> Table:
+    """Returns the figures of one number of lanes, a row for each door."""
+    made = Table(
+        Column("door", no_wrap=True), "server µs/token", "client µs/token", "bytes/token", "turn, ms", "time / ideal"
+    )
+    for cost in costs:
+        server = f"{cost.server_us:.1f}" + (f" + {cost.front_us:.1f}" if cost.front_us else "")
+        figures = (f"{cost.client_us:.1f}", f"{cost.bytes_down:.0f}", f"{cost.turn_ms:.1f}", f"{cost.stretch:.2f}")
+        made.add_row(cost.door, server, *figures)
+    return made
 
 
 def main() -> int:

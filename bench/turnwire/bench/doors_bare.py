@@ -214,7 +214,8 @@ class BareServer:
 
 
 def _sse(events: Sequence[bytes]) -> list[bytes]:
-    return [b"event: %b\ndata: %b\n\n" % (event.split(b'"', 4)[3], event) for event in events]
+    lane = f',"stream_id":"{LANE}"'.encode()
+    return [b"event: %b\ndata: %b\n\n" % (event.split(b'"', 4)[3], event.replace(lane, b"")) for event in events]
 
 
 def _renamed(batch: bytes, handle: int, lane: str) -> bytes:

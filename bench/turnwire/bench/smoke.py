@@ -18,7 +18,7 @@ import grpc
 from rich.console import Console
 from rich.table import Table
 
-from turnwire.bench import codec, lanes, turns
+from turnwire.bench import codec, doors, lanes, turns
 
 LANES: Final = (1, 16, 64, 200)
 TOKENS_PER_SECOND: Final = 1000
@@ -96,6 +96,11 @@ def main() -> int:
         quiet = lanes.measure_quiet_lane()
     result["quiet_lane_ms"] = asdict(quiet)
     console.print(_quiet_table(quiet))
+    with console.status("the doors, beside the bare libraries"):
+        costs_of_doors = doors.quick()
+    result["doors"] = [asdict(cost) for cost in costs_of_doors]
+    console.print("16 responses at once, each at 500 tokens/s:")
+    console.print(doors.summary(costs_of_doors))
     if len(sys.argv) > 1:
         with open(sys.argv[1], "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)

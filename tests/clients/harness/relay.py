@@ -53,8 +53,8 @@ class Relay:
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._to)
             try:
-                # Either end may leave first.
-                with contextlib.suppress(OSError):
+                # Either end may leave first, and so may the block: asyncio's streams log a cancelled task as a broken one.
+                with contextlib.suppress(OSError, asyncio.CancelledError):
                     await asyncio.gather(
                         self._pump(reader, upstream_writer, counts_sent=True),
                         self._pump(upstream_reader, writer, counts_sent=False),
