@@ -53,7 +53,7 @@ class Relay:
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._to)
             try:
-                # Either end may leave first, and so may the block: asyncio's streams log a cancelled task as a broken one.
+                # Either end may leave first. So may the block: asyncio logs a cancelled task of a stream as broken.
                 with contextlib.suppress(OSError, asyncio.CancelledError):
                     await asyncio.gather(
                         self._pump(reader, upstream_writer, counts_sent=True),
