@@ -9,6 +9,7 @@ import pytest
 
 from turnwire.server.engine.stepped import StepEngine
 from turnwire.server.runtime.background import Background, BackgroundLimits, BackgroundRun
+from turnwire.server.runtime.local import LocalCaller
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.server.session.chunks import Channel, TextChunk
 from turnwire.server.testing import ManualClock, make_services
@@ -157,6 +158,26 @@ async def test_only_so_many_that_have_ended_are_kept(make: Make) -> None:
     assert [desk.background.find("", run.id) is not None for run in runs] == [False, True, True]
     desk.clock.advance(300.0)
     assert [desk.background.find("", run.id) for run in runs] == [None, None, None]
+
+
+async def test_who_follows_a_response_that_is_deleted_is_not_told_to_retrieve_it(make: Make) -> None:
+    desk = make()
+    caller = LocalCaller(desk.room, "", "http")
+    create = ResponseCreate(model="stepped", input=Input(text="x"), background=True)
+    reader = caller.respond(create, RequestContext())
+    async with asyncio.timeout(5):
+        (first, *_) = await anext(reader)
+        response_id = first.created.response.id
+        run = desk.room.background.find("", response_id)
+        assert run is not None
+        await caller.delete_response(response_id)
+
+        with pytest.raises(RequestError) as refused:
+            _ = [batch async for batch in run.follow(None)]
+        assert refused.value.error.code == "response_not_found"
+        with pytest.raises(RequestError) as refused:
+            _ = [batch async for batch in reader]
+        assert refused.value.error.code == "response_not_found"
 
 
 async def test_a_session_that_breaks_down_ends_its_response_for_all_who_follow(make: Make) -> None:

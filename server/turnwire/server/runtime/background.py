@@ -21,6 +21,7 @@ from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext, ResponseCancel
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
+from turnwire.v1.json.refusal import shown
 from turnwire.v1.response_pb2 import DoneReason, Response, ResponseCreate, ResponseError, ResponseStatus, Verbosity
 from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 
@@ -76,6 +77,8 @@ class BackgroundRun:
         self.task: asyncio.Task[None] | None = None
         self.expiry: Timer | None = None
         self.next_sequence = 0
+        self.deleted = False
+        """Whether its events are not kept any more because it was deleted."""
         self.broken: Response | None = None
         """How it ended, where its session broke down without storing that."""
 
@@ -95,14 +98,15 @@ class BackgroundRun:
         """Yields its events after a sequence number; see `EventLog.follow`. Closing it lets the response go on.
 
         Raises:
-            RequestError: `invalid_request_error`: the events are not kept any more.
+            RequestError: `invalid_request_error`: the events are not kept any more; `response_not_found`: it was
+                deleted meanwhile.
         """
         try:
             async with aclosing(self.log.follow(starting_after)) as batches:
                 async for events in batches:
                     yield events
         except EventsGone:
-            raise no_longer_streamed(self.id) from None
+            raise (not_found if self.deleted else no_longer_streamed)(self.id) from None
 
     def take(self, events: list[ServerEvent]) -> None:
         """Takes the next events."""
@@ -280,6 +284,13 @@ async def _fail_stored(run: BackgroundRun, runner: SessionRunner, error: Error) 
         failed = replace(state, status=ResponseStatus.RESPONSE_STATUS_FAILED, error=why)
         services.store.put(failed)
         services.ledger.save(failed)
+
+
+def not_found(response_id: str) -> RequestError:
+    """Returns the refusal of an id that names nothing the caller may see."""
+    name = shown(response_id)
+    message = f"Response with id '{name}' not found."
+    return reject("response_not_found", message, param="response_id", response_id=name)
 
 
 def no_longer_streamed(response_id: str) -> RequestError:

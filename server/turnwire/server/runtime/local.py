@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
 
-from turnwire.server.runtime.background import no_longer_streamed
+from turnwire.server.runtime.background import no_longer_streamed, not_found
 from turnwire.server.runtime.compacting import compact_response
 from turnwire.server.runtime.input_items import list_page
 from turnwire.server.runtime.models import told
@@ -24,7 +24,6 @@ from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
-from turnwire.v1.json.refusal import shown
 from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
@@ -160,10 +159,11 @@ class LocalCaller:
         background = self._room.background
         run = background.find(self._principal, response_id)
         if run is not None:
+            run.deleted = True
             await run.stop()
             background.forget(run)
         if not await self._services.store.delete(self._principal, response_id) and run is None:
-            raise _not_found(response_id)
+            raise not_found(response_id)
 
     async def cancel_response(self, response_id: str) -> Response:
         """Cancels a background response; see `Caller`."""
@@ -215,14 +215,8 @@ class LocalCaller:
         if state is None:
             state = await self._services.store.get(self._principal, response_id)
         if state is None:
-            raise _not_found(response_id)
+            raise not_found(response_id)
         return state
-
-
-def _not_found(response_id: str) -> RequestError:
-    name = shown(response_id)
-    message = f"Response with id '{name}' not found."
-    return reject("response_not_found", message, param="response_id", response_id=name)
 
 
 class LocalBackend:
