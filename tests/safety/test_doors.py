@@ -339,3 +339,20 @@ async def test_bare_tokens_leave_at_once_where_nothing_is_in_question(open_doors
     for word in ("Nothing", " of", " this", " is", " in", " question"):
         doors.say(sampling, word)
         assert (await peer.until("output_text_delta")).delta == word
+
+
+async def test_a_compaction_waits_for_the_verdict(open_doors: OpenDoors, classifier: Classifier) -> None:
+    doors = await open_doors(remote(classifier))
+
+    async def compacted(text: str) -> list[dict[str, Any]]:
+        turns = [{"role": role, "content": f"{text} {n} " * 50} for n in range(4) for role in ("user", "assistant")]
+        asked = [*turns, {"role": "user", "content": "and now?"}, {"type": "compaction_trigger"}]
+        return await doors.events(await doors.post(input=asked, stream=True))
+
+    events = await compacted("please flagme")
+    assert events[-1]["type"] == "response.failed"
+    assert "compaction" not in {event.get("item", {}).get("type") for event in events}
+    assert not doors.services.visits.items["compact"]
+    events = await compacted("well")
+    assert events[-1]["type"] == "response.completed"
+    assert events[-1]["response"]["output"][0]["type"] == "compaction"

@@ -66,13 +66,15 @@ class Passes:
 
     def go_on(self, run: Run, fact: Fact) -> None:
         """Moves a response to its next pass, or to the prelude that the pass needs, and begins it."""
-        if self.compactions.due(run):
+        shorter = self.compactions.due(run)
+        prelude = shorter or bool(run.unlisted or run.approvals)
+        if prelude and self.verdicts.postpones(run, lambda: self.go_on(run, fact)):
+            return
+        if shorter:
             run.move(fact, Phase.TOOLS)
             self._enter(run)
             self.compactions.begin(run)
-        elif run.unlisted or run.approvals:
-            if self.verdicts.postpones(run, lambda: self.go_on(run, fact)):
-                return
+        elif prelude:
             run.move(fact, Phase.TOOLS)
             self._enter(run)
             self._hosting.begin_prelude(run)
