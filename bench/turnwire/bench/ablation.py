@@ -73,8 +73,6 @@ class Figure:
     """What was measured in front of one model: medians in milliseconds, time to the first token and whole turn."""
 
     model: str
-    tokens: int
-    """Of the prompt."""
     steps: tuple[tuple[float, float], ...]
     """With everything off, then with one more of `ORDER` on at a time."""
     alone: tuple[tuple[float, float], ...]
@@ -137,7 +135,6 @@ class _Conversation:
 
     def __init__(self, session: Session, model: str, tools: Sequence[Any], instructions: str) -> None:
         self.times = Timed()
-        self.tokens = 0
         self._session = session
         self._model = model
         self._body: dict[str, Any] = {"model": model, "tools": tools, "instructions": instructions}
@@ -195,8 +192,6 @@ class _Conversation:
         whole = time.perf_counter()
         self._last = stream.id
         self._call = next(item.function_call.call_id for item in stream.output if item.HasField("function_call"))
-        if stream.usage is not None:
-            self.tokens = stream.usage.input_tokens
         return first - began, whole - began
 
 
@@ -222,7 +217,6 @@ async def _measure(addresses: dict[frozenset[str], str], model: str, turns: int)
     low, _, high = statistics.quantiles(conversations[_ALL_ON].times.first, n=4)
     return Figure(
         model,
-        conversations[_ALL_ON].tokens,
         tuple(medians[frozenset(ORDER[done:])] for done in range(len(ORDER) + 1)),
         tuple(medians[frozenset({name})] for name in ORDER),
         (high - low) / 2,
@@ -257,7 +251,7 @@ def main() -> int:
     figures = measure()
     loads.append(os.getloadavg()[0])
     for figure in figures:
-        print(f"\n{figure.model}, a prompt of {figure.tokens:,} tokens, medians of {TURNS}:\n\n{table(figure)}")
+        print(f"\n{figure.model}, {HISTORY:,} tokens of history, medians of {TURNS}:\n\n{table(figure)}")
         print(
             f"\nTTFT {figure.better:.0%} better with everything on (half the quartile distance {figure.spread:.1f} ms)"
         )
