@@ -159,6 +159,20 @@ async def test_a_trigger_without_anything_to_compact_is_no_error(services: Servi
     talk.leave()
 
 
+async def test_a_trigger_at_the_end_asks_nothing_of_the_model_when_it_is_sent_again(services: Services) -> None:
+    ends: dict[tuple[int, int], list[str | None]] = {}
+    requests: list[list[dict[str, Any]]] = [[], [{"role": "user", "content": "hi"}]]
+    for rest in requests:
+        for attempt in range(2):
+            talk = Talk(services)
+            done = await talk.create(input=[*rest, TRIGGER], store=False)
+            ends[len(rest), attempt] = [item.WhichOneof("kind") for item in done.output]
+            assert done.usage.output_tokens == 0
+            talk.leave()
+    assert not any(ends.values())
+    assert len(ends) == 4
+
+
 async def test_who_resends_the_item_needs_nothing_that_came_before_it(services: Services) -> None:
     client = Resender(services)
     done = await client.turn({"role": "user", "content": "find the blue door"})

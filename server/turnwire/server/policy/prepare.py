@@ -202,7 +202,7 @@ class Preparer:
             known,
             compact_threshold(request.settings, self._profile(model).context_length),
             compact_now="compaction_trigger" in kinds,
-            compact_only=bool(items) and items[-1].HasField("compaction_trigger"),
+            compact_only=bool(brought.items) and brought.items[-1].HasField("compaction_trigger"),
         )
 
     def _resolved(self, new: _Brought, request: Prepare, history: Transcript) -> _Brought:
