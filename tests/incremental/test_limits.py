@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from turnwire.server.engine.port import ModelInfo, Sink
 from turnwire.server.engine.scripted.engine import ScriptedEngine
+from turnwire.server.engine.stepped import StepEngine, SteppedPass
 from turnwire.server.runtime.services import Services
+from turnwire.server.session.chunks import Channel, Finish, PassUsage, TextChunk
+from turnwire.server.session.prompt import Prompt
 from turnwire.server.testing import make_services
 
 from .fakes import scripted_engine
@@ -44,10 +49,13 @@ async def turns(services: Services, count: int, **body: Any) -> list[int]:
 
 async def test_a_conversation_over_its_model_is_refused_and_never_cut_silently(services: Services) -> None:
     talk = Talk(services)
-    for _ in range(6):
-        await talk.create(input=WORDS)
+
+    async def go_on() -> None:
+        for _ in range(12):
+            await talk.create(input=WORDS, truncation="disabled")
+
     with pytest.raises(AssertionError, match="context_length_exceeded"):
-        await talk.create(input=WORDS, truncation="disabled")
+        await go_on()
     state = talk.runner.session.find(talk.response_id)
     assert state is not None
     assert state.transcript.tokens > 150
@@ -99,3 +107,29 @@ async def test_what_is_listed_of_a_truncated_response_is_what_was_sent(services:
     assert len(state.output) == 1
     assert state.transcript.truncated
     talk.leave()
+
+
+class Counted(StepEngine):
+    """An engine that tells what its model counted, which is not what the server counts."""
+
+    def __init__(self, times: float) -> None:
+        super().__init__([ModelInfo("m", context_length=200)])
+        self._times = times
+
+    def start(self, prompt: Prompt, sink: Sink) -> SteppedPass:
+        started = super().start(prompt, sink)
+        counted = int(prompt.input_tokens * self._times)
+
+        def say() -> None:
+            sink.output([TextChunk(Channel.TEXT, "one two three four", 4)])
+            sink.ended(Finish(usage=PassUsage(input_tokens=counted, output_tokens=4)))
+
+        asyncio.get_running_loop().call_soon(say)
+        return started
+
+
+async def test_what_the_engine_counted_makes_refusals_needless_and_truncations_longer() -> None:
+    # A model that counts half as much takes nearly twice as much.
+    assert sum(1 for _ in await turns(make_services([Counted(0.5)]), 9)) == 9
+    # One that counts half again as much is given less.
+    assert max(await turns(make_services([Counted(1.5)]), 30, truncation="auto")) < 240

@@ -46,9 +46,15 @@ class Fitting:
         history = request.history if ready.known is None else ready.known.transcript
         self._whole = history.extend(ready.entries, ready.open_calls, turns=ready.turns)
         self._around = around
+        self._scale = _scale(request, ready, self._whole, around)
         wanted = request.settings.max_output_tokens
         # A wish for more output than the model can hold must not leave nothing of the conversation.
         self._limit = context - max(1, min(wanted, context // 2))
+
+    @property
+    def counted(self) -> int:
+        """Tokens of the whole prompt by the running count."""
+        return int((self._whole.tokens + self._around) * self._scale)
 
     async def fitted(self) -> Prepared:
         """Returns the request as it can be taken. Safe to cancel.
@@ -115,7 +121,7 @@ class Fitting:
             counted = await self._engine.count(prompt)
             if counted is not None:
                 return counted
-        return about
+        return int(about * self._scale)
 
     def _exceeded(self, counted: int) -> RequestError:
         message = (
@@ -123,6 +129,20 @@ class Fitting:
             " Please adjust your input and try again."
         )
         return reject("context_length_exceeded", message, param="input", limit=str(self._context))
+
+
+def _scale(request: Prepare, ready: Prepared, whole: Transcript, around: int) -> float:
+    """Returns how many tokens the model counts for one of the server's, by what its engine told of the last pass.
+
+    That figure may be too high, since some formats leave out reasoning of the turn that ended. It is therefore believed
+    where it makes a truncation longer, and where it makes a refusal needless.
+    """
+    told = request.context_tokens if ready.known is None else ready.known.context_tokens
+    if not told:
+        return 1.0
+    told += sum(entry.tokens for entry in ready.entries)
+    scale = min(max(told / max(1, whole.tokens + around), 1 / _FAR), _FAR)
+    return max(1.0, scale) if request.settings.truncation == "auto" else min(1.0, scale)
 
 
 def fitting(engines: EngineRegistry, request: Prepare, ready: Prepared) -> Fitting | None:
@@ -139,4 +159,5 @@ def fitting(engines: EngineRegistry, request: Prepare, ready: Prepared) -> Fitti
     if isinstance(engine, CountingEngine):
         far = about * _FAR + reserved < context
         return None if far else Fitting(request, ready, context, around, engine)
-    return None if about + reserved < context else Fitting(request, ready, context, around, None)
+    made = Fitting(request, ready, context, around, None)
+    return None if made.counted + reserved < context else made

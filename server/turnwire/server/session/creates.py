@@ -237,6 +237,7 @@ class Creates:
                 run.transcript,
                 context.config.visits,
                 context.config.conversations,
+                run.context_tokens,
             )
         )
 

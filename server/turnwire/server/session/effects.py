@@ -48,6 +48,8 @@ class Prepare:
     """Where checks note what they look at."""
     conversations: Conversations | None = field(default=None, compare=False, repr=False)
     """What its items may be known by; None marks and finds nothing."""
+    context_tokens: int = 0
+    """Tokens that the chain's last pass ended with, as its engine counted; 0 where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
