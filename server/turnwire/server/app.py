@@ -29,7 +29,7 @@ from turnwire.server.doors.websocket.door import WebSocketDoor
 from turnwire.server.doors.websocket.options import WebSocketOptions
 from turnwire.server.engine.profile import Price
 from turnwire.server.engine.registry import EngineRegistry
-from turnwire.server.guarding import guarded
+from turnwire.server.guarding import guarded, rules_reload
 from turnwire.server.keys import KeyRing
 from turnwire.server.ledger.budgets import Budgets
 from turnwire.server.ledger.budgets_file import reload_budgets
@@ -325,12 +325,17 @@ async def run_server(config: ServerConfig, ready: Callable[[str], None]) -> int:
                 models.request()
             if config.budgets_file is not None:
                 reload_budgets(config.budgets_file, books.budgets)
+            if rules is not None:
+                rules.request()
 
-        if config.models_file is not None or config.budgets_file is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         services = _services(config, engines, tools, priced, books)
+        rules = rules_reload(config, services.guard, os.environ)
+        if config.models_file is not None or config.budgets_file is not None or rules is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         stack.push_async_callback(services.media.aclose)
         stack.push_async_callback(services.guard.aclose)
+        if rules is not None:
+            stack.push_async_callback(rules.aclose)
         await _serve(config, services, priced, keys, ready)
     return 0
 

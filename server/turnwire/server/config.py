@@ -117,6 +117,8 @@ class ServerConfig:
     """Where they were read from, and are read again on SIGHUP."""
     safety: SafetyConfig | None = None
     """How responses are guarded; None looks at nothing."""
+    safety_file: Path | None = None
+    """Where `safety` was read, to read its rules again on SIGHUP."""
     tools: ToolsConfig | None = None
     """Which tools the server runs itself; None runs none."""
     api_key_file: Path | None = None

@@ -206,6 +206,7 @@ def _read(sources: Sources, environ: Mapping[str, str]) -> ServerConfig:
         models=models,
         models_file=None if models is None else get_in("models", values.file, None),
         safety=_safety(sources, environ),
+        safety_file=get_in("safety", values.file, None),
         tools=_tools(sources, environ),
         api_key_file=get_in("api_key_file", values.file, None),
         seal_key_file=get_in("seal_key_file", values.file, None),

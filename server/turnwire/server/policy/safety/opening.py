@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnwire.server.policy.safety.current import CurrentRules
 from turnwire.server.policy.safety.remote import Moderations, RemoteClassifier
 from turnwire.server.policy.safety.rules import SafetyConfig
 from turnwire.server.policy.safety.screener import RuleScreener
@@ -19,7 +20,7 @@ class OpenSafety:
 
     safety: Safety
     """What the core is told."""
-    screener: RuleScreener | None = None
+    screener: CurrentRules | None = None
     remote: RemoteClassifier | None = None
     fails_open: bool = False
 
@@ -34,7 +35,7 @@ def open_safety(config: SafetyConfig, *, incremental: bool = True) -> OpenSafety
     Raises:
         ImportError: The packages of the extra are missing.
     """
-    screener = RuleScreener(config.categories) if config.categories else None
+    screener = CurrentRules(RuleScreener(config.categories)) if config.categories else None
     remote = config.remote
     base = Safety()
     safety = Safety(

@@ -9,6 +9,7 @@ in two items stays unseen.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -44,6 +45,9 @@ class RuleScreener:
         self._input = _Side(categories, Direction.INPUT)
         self._output = _Side(categories, Direction.OUTPUT)
         self._keep = max(self._input.matcher.width, self._output.matcher.width) + CONTEXT
+        said = repr([(each, sorted(one.value for one in each.directions)) for each in categories])
+        self.version = hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+        """Tells these rules from others; equal rules have the same."""
 
     def screen(self, item: Item) -> tuple[Screened, ...]:
         """Looks at an item of the input by itself."""

@@ -2,7 +2,8 @@
 
 Above it: the runtime, which calls it as it calls the checks themselves. Below it: the checks, and the screener. Items
 are looked at by themselves here, however long they are; the core joins what was found to what it remembers of the
-chain. Instructions and tools come again with every turn, so what was found in them is kept by their hash.
+chain. Instructions and tools come again with every turn, so what was found in them is kept by their hash, and by the
+version of the rules that found it.
 """
 
 from __future__ import annotations
@@ -48,13 +49,22 @@ class Checks(Protocol):
         ...
 
 
+class Versioned(Screener, Protocol):
+    """A classifier whose rules may change."""
+
+    @property
+    def version(self) -> str:
+        """Tells its rules from others."""
+        ...
+
+
 class ScreeningPolicy:
     """Checks requests, and looks at what passes. Safe to use from several threads at once."""
 
     def __init__(
         self,
         checks: Checks,
-        screener: Screener,
+        screener: Versioned,
         *,
         incremental: bool = True,
         observe: Callable[[float], None] = lambda seconds: None,
@@ -109,7 +119,7 @@ class ScreeningPolicy:
     def _kept(self, data: bytes, texts: Callable[[], Iterable[str]]) -> tuple[Hit, ...]:
         if not data:
             return ()
-        key = hashlib.blake2b(data, digest_size=16).digest()
+        key = hashlib.blake2b(data, digest_size=16, key=self._screener.version.encode()).digest()
         if self._incremental:
             with self._lock:
                 known = self._known.get(key)
