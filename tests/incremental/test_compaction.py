@@ -173,6 +173,22 @@ async def test_a_trigger_at_the_end_asks_nothing_of_the_model_when_it_is_sent_ag
     assert len(ends) == 4
 
 
+async def test_a_trigger_that_was_obeyed_is_not_obeyed_again_when_it_is_resent(services: Services) -> None:
+    client = Resender(services)
+    done = await client.turn({"role": "user", "content": "look"})
+    for _ in range(4):
+        done = await client.turn(output_for(calls_of(done)[0], LONG))
+    done = await client.turn(output_for(calls_of(done)[0], LONG), TRIGGER)
+    assert len(compactions(done.output)) == 1
+    done = await client.turn({"role": "user", "content": "go on"})
+    for known in (True, True, False, False):
+        assert not compactions(done.output)
+        if not known:
+            services.conversations = None
+        done = await client.turn(output_for(calls_of(done)[0], "short"))
+    assert not compactions(done.output)
+
+
 async def test_who_resends_the_item_needs_nothing_that_came_before_it(services: Services) -> None:
     client = Resender(services)
     done = await client.turn({"role": "user", "content": "find the blue door"})

@@ -201,7 +201,7 @@ class Preparer:
             approvals(items),
             known,
             compact_threshold(request.settings, self._profile(model).context_length),
-            compact_now="compaction_trigger" in kinds,
+            compact_now="compaction_trigger" in kinds and _triggers(brought.items),
             compact_only=bool(brought.items) and brought.items[-1].HasField("compaction_trigger"),
         )
 
@@ -292,3 +292,13 @@ class Preparer:
         # Behind reading: a file that is a text is one no more.
         check_files([each.item for each in seen], self._takes(model))
         return seen
+
+
+def _triggers(items: Sequence[Item]) -> bool:
+    """Whether an item asks for a compaction that did not follow: who resends a history resends what was asked in it."""
+    for item in reversed(items):
+        if item.HasField("compaction_trigger"):
+            return True
+        if item.HasField("compaction"):
+            return False
+    return False
