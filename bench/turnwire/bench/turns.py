@@ -1,37 +1,60 @@
-"""What a continued turn costs the server before inference: from the decoded event to the prompt in the engine's hands.
+"""What a continued turn costs the server before inference: from the event's bytes to the prompt in the engine's hands.
 
-Runs the real core, policy and runtime in this process, with an engine that answers nothing, so that only the server's
-own work is measured.
+Runs the real core, policy, safety rules and runtime in this process, with engines that answer nothing, so that only the
+server's own work is measured: in front of an engine that takes prompts as they are, and of a token engine, for which
+they are rendered. What each stage looks at in a turn is counted too. Run with `python -m turnwire.bench.turns`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import sys
 import time
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
-from turnwire.server.engine.port import Generation, ModelInfo, Sink
+from turnwire.server.engine.port import Engine, Generation, ModelInfo, Sink
 from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.engine.tokens.port import EngineFacts, TokenDelta, TokenEnd, TokenRequest, TokenSink
+from turnwire.server.engine.tokens.rendered import RenderedEngine
+from turnwire.server.engine.tokens.rendering import ChainRenderer
 from turnwire.server.policy.prepare import Preparer
-from turnwire.server.prompt.vocabulary import count
+from turnwire.server.policy.safety.matcher import Terms
+from turnwire.server.policy.safety.opening import open_safety
+from turnwire.server.policy.safety.patterns import read_pattern
+from turnwire.server.policy.safety.rules import Category, SafetyConfig
+from turnwire.server.policy.safety.screening import ScreeningPolicy
+from turnwire.server.prompt import vocabulary
+from turnwire.server.prompt.harmony import HarmonyRenderer
+from turnwire.server.prompt.parsing import TokenTable
 from turnwire.server.runtime.clock import LoopClock
+from turnwire.server.runtime.guard import Guard
 from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.runtime.services import Services
-from turnwire.server.session.chunks import Channel, Finish, TextChunk
+from turnwire.server.runtime.services import RequestPolicy, Services
+from turnwire.server.session.chunks import Channel, Finish, FinishReason, TextChunk
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.tools.port import NoHostedTools
 from turnwire.v1.client_event_pb2 import ConnectRequest
-from turnwire.v1.item_pb2 import Item, Message, MessageContent, Role
+from turnwire.v1.item_pb2 import FunctionCall, FunctionCallOutput, Item, Message, MessageContent, Role, ToolOutput
 from turnwire.v1.response_pb2 import Input, InputItems, ResponseCreate
 
 HISTORIES: Final = (1, 100, 1024)
 """History at the start of a turn, in KB."""
+LONG: Final = (*HISTORIES, 10 * 1024)
+"""The same, with one that few models could read."""
 
+_MODEL: Final = "null"
 _WORDS: Final = "the quick brown fox jumps over the lazy dog and reads one more line of the log "
+_ANSWER: Final = "<|channel|>analysis<|message|>Go on.<|end|><|start|>assistant<|channel|>final<|message|>ok<|return|>"
+_PER_CREATE: Final = 512
+"""Messages that one request brings while the history is built."""
 
 
 class _Held(Generation):
@@ -47,80 +70,187 @@ class _Held(Generation):
         """Does nothing."""
 
 
-class _NullEngine:
-    """Takes prompts and lets the caller end them."""
+class _Hands:
+    """Where an engine takes prompts, and how the caller ends its passes."""
+
+    def __init__(self) -> None:
+        self.handed_over = 0.0
+        self.taken = asyncio.Event()
+        self.model = ""
+
+    def take(self) -> None:
+        """Notes that a prompt is in the engine's hands."""
+        self.handed_over = time.perf_counter()
+        self.taken.set()
+
+    def answer(self) -> None:
+        """Ends the pass that was begun last."""
+
+
+class _NullEngine(_Hands):
+    """Takes prompts as they are."""
 
     name = "null"
 
-    def __init__(self) -> None:
-        self.sinks: asyncio.Queue[Sink] = asyncio.Queue()
-        self.handed_over = 0.0
-        self.response_id = ""
-
     def models(self) -> Sequence[ModelInfo]:
-        return (ModelInfo("null"),)
+        return (ModelInfo(_MODEL),)
 
     def start(self, prompt: Prompt, sink: Sink) -> Generation:
-        self.handed_over = time.perf_counter()
-        self.sinks.put_nowait(sink)
-        self.response_id = prompt.response_id
+        del prompt
+        self.take()
+        self._sink = sink
         return _Held()
+
+    def answer(self) -> None:
+        self._sink.output((TextChunk(Channel.TEXT, "ok"),))
+        self._sink.ended(Finish())
 
     async def aclose(self) -> None:
         """Has nothing to close. Safe to cancel."""
 
 
-def _history(kilobytes: int) -> Input:
-    """Builds a conversation of about that size, in messages of 1 KB, as an agent's tool outputs would be."""
+class _NullTokens(_Hands):
+    """Takes prompts as tokens."""
+
+    name = "null"
+    address = "nowhere"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids = array("I", vocabulary.encoding().encode(_ANSWER, allowed_special="all"))
+
+    async def facts(self) -> EngineFacts:
+        """Says what there is to say. Safe to cancel."""
+        return EngineFacts(model=_MODEL)
+
+    async def disagreement(self, table: TokenTable) -> str:
+        """Agrees. Safe to cancel."""
+        del table
+        return ""
+
+    def start(self, request: TokenRequest, sink: TokenSink) -> _Held:
+        del request
+        self.take()
+        self._sink = sink
+        return _Held()
+
+    def answer(self) -> None:
+        self._sink.output(TokenDelta(self._ids))
+        self._sink.ended(TokenEnd(FinishReason.STOP, stop_id=self._ids[-1]))
+
+    async def aclose(self) -> None:
+        """Has nothing to close. Safe to cancel."""
+
+
+def _rendered(tokens: _NullTokens) -> Engine:
+    table = TokenTable.from_tiktoken(vocabulary.encoding())
+    return RenderedEngine(tokens, EngineFacts(model=_MODEL), ChainRenderer(HarmonyRenderer()), "harmony", table)
+
+
+def _guarded(checks: RequestPolicy) -> tuple[RequestPolicy, Guard]:
+    """Returns checks and a guard that look for a thousand words and some patterns."""
+    words = tuple(f"forbidden{number}" for number in range(1_000))
+    patterns = tuple(map(read_pattern, ("AKIA[0-9A-Z]{16}", "ghp_[0-9A-Za-z]{36}")))
+    opened = open_safety(SafetyConfig(True, (Category("secrets", Terms(words, patterns, waits=True)),)))
+    assert opened.screener is not None
+    return ScreeningPolicy(checks, opened.screener), Guard(opened.safety)
+
+
+def make_services(engine: Engine) -> Services:
+    """Returns what sessions share, as a server has it: with safety rules, without a data directory."""
+    registry = EngineRegistry((engine,))
+    limits = SessionLimits()
+    policy, guard = _guarded(Preparer(registry.resolve, limits, count=vocabulary.count))
+    return Services(
+        engines=registry,
+        policy=policy,
+        guard=guard,
+        store=MemoryStore(),
+        tools=NoHostedTools(),
+        clock=LoopClock(),
+        count_tokens=vocabulary.count,
+        limits=limits,
+    )
+
+
+def pieces(kilobytes: int) -> list[Input]:
+    """Returns a conversation of about that size in messages of 1 KB, as an agent's tool outputs would be, in requests
+    of at most half a megabyte."""
     text = (_WORDS * (1024 // len(_WORDS) + 1))[:1024]
-    roles = (Role.ROLE_USER, Role.ROLE_ASSISTANT)
-    items = [
-        Item(message=Message(role=roles[n % 2], content=MessageContent(text=text))) for n in range(max(1, kilobytes))
-    ]
-    return Input(items=InputItems(items=items))
+    items: list[Item] = [Item(message=Message(role=Role.ROLE_USER, content=MessageContent(text=text)))]
+    for number in range(1, kilobytes):
+        call = FunctionCall(call_id=f"call_{number}", name="look", arguments="{}")
+        output = FunctionCallOutput(call_id=f"call_{number}", output=ToolOutput(text=text))
+        items += (Item(function_call=call), Item(function_call_output=output))
+    count = 2 * _PER_CREATE
+    # A call stands in one request with its output.
+    cuts = [0, *range(count + 1, len(items), count), len(items)]
+    return [Input(items=InputItems(items=items[a:b])) for a, b in pairwise(cuts) if a < b]
+
+
+@dataclass(slots=True)
+class Turns:
+    """What continued turns cost behind one history."""
+
+    kilobytes: int
+    microseconds: list[float] = field(default_factory=list[float])
+    """Each turn's time."""
+    visited: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Items that each stage looked at in the last turn."""
+
+    @property
+    def median(self) -> float:
+        """Median in microseconds."""
+        return statistics.median(self.microseconds)
 
 
 class _Conversation:
     """One session whose turns are timed."""
 
-    def __init__(self, kilobytes: int) -> None:
-        self.kilobytes = kilobytes
-        self.samples: list[float] = []
-        self._engine = _NullEngine()
-        registry = EngineRegistry((self._engine,))
-        limits = SessionLimits()
-        services = Services(
-            engines=registry,
-            policy=Preparer(registry.resolve, limits, count=count),
-            store=MemoryStore(),
-            tools=NoHostedTools(),
-            clock=LoopClock(),
-            count_tokens=count,
-            limits=limits,
-        )
-        self._runner = SessionRunner(services, "", "bench")
+    def __init__(self, kilobytes: int, *, tokens: bool) -> None:
+        self.turns = Turns(kilobytes)
+        self._hands: _Hands
+        if tokens:
+            self._hands = null_tokens = _NullTokens()
+            engine = _rendered(null_tokens)
+        else:
+            self._hands = engine = _NullEngine()
+        self._services = make_services(engine)
+        self._runner = SessionRunner(self._services, "", "bench")
+        self._done = asyncio.Event()
+        self._response_id = ""
         self._drained = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        while await self._runner.next_batch() is not None:
-            pass
+        while (batch := await self._runner.next_batch()) is not None:
+            for event in batch.events:
+                assert not event.HasField("rejected"), event
+                if event.HasField("created"):
+                    self._response_id = event.created.response.id
+                if event.HasField("done"):
+                    self._done.set()
 
     async def begin(self) -> None:
-        await self._turn(ConnectRequest(create=ResponseCreate(model="null", input=_history(self.kilobytes))))
+        for given in pieces(self.turns.kilobytes):
+            await self._turn(given)
 
     async def go_on(self) -> None:
-        create = ResponseCreate(model="null", input=Input(text=_WORDS), previous_response_id=self._engine.response_id)
-        self.samples.append(await self._turn(ConnectRequest(create=create)))
+        before = dict(self._services.visits.items)
+        self.turns.microseconds.append(await self._turn(Input(text=_WORDS)) * 1e6)
+        self.turns.visited = self._services.visits.since(before)
 
-    async def _turn(self, request: ConnectRequest) -> float:
-        data = request.SerializeToString()
+    async def _turn(self, given: Input) -> float:
+        create = ResponseCreate(model=_MODEL, input=given, previous_response_id=self._response_id)
+        data = ConnectRequest(create=create).SerializeToString()
+        hands = self._hands
+        hands.taken.clear()
+        self._done.clear()
         began = time.perf_counter()
         self._runner.receive(ConnectRequest.FromString(data), len(data))
-        sink = await self._engine.sinks.get()
-        took = self._engine.handed_over - began
-        sink.output((TextChunk(Channel.TEXT, "ok"),))
-        sink.ended(Finish())
-        await asyncio.sleep(0)
+        await hands.taken.wait()
+        took = hands.handed_over - began
+        hands.answer()
+        await self._done.wait()
         return took
 
     async def end(self) -> None:
@@ -128,8 +258,8 @@ class _Conversation:
         await self._drained
 
 
-async def _measure(turns: int) -> dict[int, float]:
-    conversations = [_Conversation(kilobytes) for kilobytes in HISTORIES]
+async def _measure(turns: int, histories: Sequence[int], *, tokens: bool) -> list[Turns]:
+    conversations = [_Conversation(kilobytes, tokens=tokens) for kilobytes in histories]
     for conversation in conversations:
         await conversation.begin()
     # Interleaved, so that whatever else the machine does falls on all sizes alike.
@@ -138,17 +268,44 @@ async def _measure(turns: int) -> dict[int, float]:
             await conversation.go_on()
     for conversation in conversations:
         await conversation.end()
-    return {each.kilobytes: statistics.median(each.samples) * 1e6 for each in conversations}
+    return [each.turns for each in conversations]
 
 
-def measure(turns: int = 200) -> dict[int, float]:
-    """Measures the median work of a continued turn.
+def measure_turns(turns: int = 200, histories: Sequence[int] = LONG, *, tokens: bool = False) -> list[Turns]:
+    """Measures the work of continued turns.
 
     Args:
         turns: Turns per history.
-
-    Returns:
-        Microseconds by size of history in KB.
+        histories: Their sizes in KB.
+        tokens: Whether the engine takes tokens, so that prompts are rendered.
     """
-    count(_WORDS)  # loads the vocabulary outside the measurement
-    return asyncio.run(_measure(turns))
+    vocabulary.count(_WORDS)  # loads the vocabulary outside the measurement
+    return asyncio.run(_measure(turns, histories, tokens=tokens))
+
+
+def measure(turns: int = 200) -> dict[int, float]:
+    """Measures the median work of a continued turn, in microseconds by size of history in KB.
+
+    Args:
+        turns: Turns per history.
+    """
+    return {each.kilobytes: each.median for each in measure_turns(turns, HISTORIES)}
+
+
+def main() -> int:
+    """Prints what turns cost behind all histories, and what their stages look at."""
+    before = os.getloadavg()[0]
+    for tokens in (False, True):
+        print(f"\n{'rendered as harmony' if tokens else 'an engine that takes items'}\n")
+        print("| history | median | against the shortest | items looked at |\n|---|---|---|---|")
+        measured = measure_turns(tokens=tokens)
+        for each in measured:
+            looked = ", ".join(f"{stage} {count}" for stage, count in each.visited.items())
+            ratio = each.median / measured[0].median
+            print(f"| {each.kilobytes:,} KB | {each.median:.0f} µs | {ratio:.2f} | {looked} |")
+    print(f"\nload {before:.1f} before, {os.getloadavg()[0]:.1f} after, on {os.cpu_count()} cores")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
