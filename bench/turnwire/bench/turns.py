@@ -51,6 +51,7 @@ LONG: Final = (*HISTORIES, 10 * 1024)
 """The same, with one that few models could read."""
 
 _MODEL: Final = "null"
+_PIECE: Final = 1024
 _WORDS: Final = "the quick brown fox jumps over the lazy dog and reads one more line of the log "
 _ANSWER: Final = "<|channel|>analysis<|message|>Go on.<|end|><|start|>assistant<|channel|>final<|message|>ok<|return|>"
 _PER_CREATE: Final = 512
@@ -87,21 +88,24 @@ class _Hands:
         """Ends the pass that was begun last."""
 
 
-class _NullEngine(_Hands):
+class NullEngine(_Hands):
     """Takes prompts as they are."""
 
     name = "null"
 
     def models(self) -> Sequence[ModelInfo]:
+        """Lists its one model."""
         return (ModelInfo(_MODEL),)
 
     def start(self, prompt: Prompt, sink: Sink) -> Generation:
+        """Takes a prompt."""
         del prompt
         self.take()
         self._sink = sink
         return _Held()
 
     def answer(self) -> None:
+        """Ends the pass that was begun last."""
         self._sink.output((TextChunk(Channel.TEXT, "ok"),))
         self._sink.ended(Finish())
 
@@ -176,7 +180,7 @@ def make_services(engine: Engine) -> Services:
 def pieces(kilobytes: int) -> list[Input]:
     """Returns a conversation of about that size in messages of 1 KB, as an agent's tool outputs would be, in requests
     of at most half a megabyte."""
-    text = (_WORDS * (1024 // len(_WORDS) + 1))[:1024]
+    text = (_WORDS * (_PIECE // len(_WORDS) + 1))[:_PIECE]
     items: list[Item] = [Item(message=Message(role=Role.ROLE_USER, content=MessageContent(text=text)))]
     for number in range(1, kilobytes):
         call = FunctionCall(call_id=f"call_{number}", name="look", arguments="{}")
@@ -204,17 +208,18 @@ class Turns:
         return statistics.median(self.microseconds)
 
 
-class _Conversation:
+class Conversation:
     """One session whose turns are timed."""
 
     def __init__(self, kilobytes: int, *, tokens: bool) -> None:
+        """Takes the size of its history, and whether its engine takes tokens; needs a running event loop."""
         self.turns = Turns(kilobytes)
         self._hands: _Hands
         if tokens:
             self._hands = null_tokens = _NullTokens()
             engine = _rendered(null_tokens)
         else:
-            self._hands = engine = _NullEngine()
+            self._hands = engine = NullEngine()
         self._services = make_services(engine)
         self._runner = SessionRunner(self._services, "", "bench")
         self._done = asyncio.Event()
@@ -231,10 +236,12 @@ class _Conversation:
                     self._done.set()
 
     async def begin(self) -> None:
+        """Builds the history. Cancelling it leaves the conversation unusable, as with all that follows."""
         for given in pieces(self.turns.kilobytes):
             await self._turn(given)
 
     async def go_on(self) -> None:
+        """Makes a turn, and notes what it cost."""
         before = dict(self._services.visits.items)
         self.turns.microseconds.append(await self._turn(Input(text=_WORDS)) * 1e6)
         self.turns.visited = self._services.visits.since(before)
@@ -253,13 +260,20 @@ class _Conversation:
         await self._done.wait()
         return took
 
+    def item_bytes(self) -> int:
+        """Returns the bytes of its items, each serialized once."""
+        state = self._runner.session.find(self._response_id)
+        assert state is not None
+        return sum(len(entry.data) for entry in state.transcript.walk())
+
     async def end(self) -> None:
+        """Lets it go."""
         self._runner.abandon()
         await self._drained
 
 
 async def _measure(turns: int, histories: Sequence[int], *, tokens: bool) -> list[Turns]:
-    conversations = [_Conversation(kilobytes, tokens=tokens) for kilobytes in histories]
+    conversations = [Conversation(kilobytes, tokens=tokens) for kilobytes in histories]
     for conversation in conversations:
         await conversation.begin()
     # Interleaved, so that whatever else the machine does falls on all sizes alike.

@@ -1,0 +1,166 @@
+"""What a server keeps in memory: per idle session, with and without a connection of its own, and per conversation.
+
+A real server in a process of its own, whose memory the kernel tells (Linux); and what of it is the session's own, or
+the conversation's, by Python's own count in this process. Run with `python -m turnwire.bench.memory`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+from grpc import aio
+
+from turnwire.bench.ablation import HISTORY
+from turnwire.bench.ablation_rig import CHAT, TOKENS, server, upstreams
+from turnwire.bench.doors_processes import Process
+from turnwire.bench.turns import Conversation, NullEngine, make_services, pieces
+from turnwire.client import Session, connect
+from turnwire.server.prompt import vocabulary
+from turnwire.server.runtime.runner import SessionRunner
+from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.item_pb2 import FunctionCallOutput, Item, ToolOutput
+from turnwire.v1.responses_service_pb2_grpc import ResponsesServiceStub
+from turnwire.v1.session_pb2 import SessionOpen
+
+SESSIONS: Final = 1_000
+"""Idle sessions."""
+CONVERSATIONS: Final = 8
+"""Conversations of `HISTORY` tokens."""
+
+_KB: Final = 1024
+_PRIVATE: Final = frozenset({"Private_Clean:", "Private_Dirty:"})
+_AROUND: Final = 35
+"""About the tokens of a tool call, and of what stands around it and its output."""
+
+
+def private_bytes(pid: int) -> int:
+    """Returns the memory that belongs to a process alone, in bytes (Linux)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return sum(int(words[1]) for line in lines if (words := line.split())[0] in _PRIVATE) * _KB
+
+
+async def _growth(process: Process, work: Callable[[int], Awaitable[object]], warm: int, count: int) -> int:
+    """Returns the bytes that a process grows by for each piece of work, the first ones left out."""
+    for number in range(warm):
+        await work(number)
+    before = private_bytes(process.pid)
+    for number in range(count):
+        await work(warm + number)
+    return (private_bytes(process.pid) - before) // count
+
+
+async def _idle(process: Process, *, connections: bool) -> int:
+    """Returns the bytes of an idle session: a stream, with a connection of its own or without."""
+    address = process.addresses["grpc"]
+    # Else grpc joins channels to the same address on one connection.
+    own = (("grpc.use_local_subchannel_pool", 1),) if connections else None
+    calls: list[Any] = []
+    async with AsyncExitStack() as stack:
+        shared = await stack.enter_async_context(aio.insecure_channel(address))
+
+        async def open_one(_: int) -> None:
+            channel = await stack.enter_async_context(aio.insecure_channel(address, own)) if own else shared
+            stub: Any = ResponsesServiceStub(channel)
+            call = stub.Connect()
+            calls.append(call)
+            await call.write(ConnectRequest(open=SessionOpen()))
+            await call.read()
+
+        grown = await _growth(process, open_one, 50, SESSIONS)
+        for call in calls:
+            call.cancel()
+    return grown
+
+
+def _kilobytes() -> int:
+    """Returns the size of a conversation of `HISTORY` tokens."""
+    output = pieces(2)[0].items.items[-1].function_call_output.output.text
+    return HISTORY // (vocabulary.count(output) + _AROUND)
+
+
+async def _converse(session: Session, model: str, lane: str) -> None:
+    last = call = ""
+    for given in pieces(_kilobytes()):
+        items = list(given.items.items)
+        if call:
+            items.insert(0, Item(function_call_output=FunctionCallOutput(call_id=call, output=ToolOutput(text="no"))))
+        stream = await session.create(model=model, input=items, previous_response_id=last or None, lane=lane)
+        await stream.until_done()
+        last = stream.id
+        call = next(item.function_call.call_id for item in stream.output if item.HasField("function_call"))
+
+
+async def _conversation(process: Process, model: str) -> int:
+    """Returns the bytes that the server grows by for a conversation."""
+    async with connect(process.addresses["grpc"]) as session:
+        return await _growth(process, lambda number: _converse(session, model, f"lane{number}"), 2, CONVERSATIONS)
+
+
+async def _counted(*, tokens: bool) -> tuple[int, int]:
+    """Returns what Python counts for a conversation in this process, and the bytes of its items."""
+    short, long = Conversation(2, tokens=tokens), Conversation(_kilobytes(), tokens=tokens)
+    # What is loaded once is loaded by a short one.
+    await short.begin()
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    await long.begin()
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    items = long.item_bytes()
+    await long.end()
+    await short.end()
+    return grown, items
+
+
+def _session_objects() -> int:
+    """Returns the bytes of a session's own objects, by Python's count."""
+    services = make_services(NullEngine())
+    kept = [SessionRunner(services, "", "bench") for _ in range(10)]
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    kept += [SessionRunner(services, "", "bench") for _ in range(SESSIONS)]
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    for runner in kept:
+        runner.abandon()
+    return grown // SESSIONS
+
+
+async def _measure() -> None:
+    with upstreams() as behind:
+        print("| idle session | memory |\n|---|---|")
+        for words, connections in (("stream on a shared connection", False), ("stream with its own connection", True)):
+            with server(behind) as process:
+                print(f"| {words} | {await _idle(process, connections=connections) / _KB:.1f} KB |")
+        print(f"| the session's own objects | {_session_objects() / _KB:.1f} KB |")
+        print(f"\n| {HISTORY:,} tokens of history | items | counted by Python | beside the items | process |")
+        print("|---|---|---|---|---|")
+        with server(behind) as process:
+            for model, tokens in ((TOKENS, True), (CHAT, False)):
+                grown = await _conversation(process, model)
+                counted, items = await _counted(tokens=tokens)
+                row = (items, counted, counted - items, grown)
+                print(f"| {model} | {' | '.join(f'{each / _KB:,.0f} KB' for each in row)} |")
+
+
+def main() -> int:
+    """Prints tables."""
+    uvloop.run(_measure())
+    print(f"\nload {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
