@@ -201,7 +201,7 @@ def test_a_reader_that_pauses_holds_the_stream_back_and_reads_it_whole() -> None
             yield b"x" * 1024
 
     async def opened() -> _loop_thread.Pipe:
-        return _loop_thread.Pipe(source(), 5.0, TimeoutError)
+        return _loop_thread.Pipe(source(), 5.0, TimeoutError, ConnectionError)
 
     try:
         pipe = thread.call(opened())

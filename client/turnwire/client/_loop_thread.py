@@ -111,7 +111,11 @@ class Pipe:
     """
 
     def __init__(
-        self, source: AsyncGenerator[bytes, None], read_timeout: float | None, timed_out: Callable[[], Exception]
+        self,
+        source: AsyncGenerator[bytes, None],
+        read_timeout: float | None,
+        timed_out: Callable[[], Exception],
+        cut_off: Callable[[], Exception],
     ) -> None:
         """Starts to read the source; in the loop's thread.
 
@@ -119,10 +123,12 @@ class Pipe:
             source: The stream; closed with the pipe.
             read_timeout: Seconds that a piece may take to come. None waits for ever.
             timed_out: Makes the exception for one that took longer.
+            cut_off: Makes the exception for a stream that was ended before its end.
         """
         self._source: Final = source
         self._read_timeout: Final = read_timeout
         self._timed_out: Final = timed_out
+        self._cut_off: Final = cut_off
         self._loop: Final = asyncio.get_running_loop()
         self._arrived: Final = threading.Condition()
         self._pieces: deque[bytes] = deque()
@@ -136,7 +142,7 @@ class Pipe:
         """Waits for more and returns everything that has come; empty at the end.
 
         Raises:
-            Exception: What the source raised, or the time-out.
+            Exception: What the source raised, the time-out, or that the pipe or its loop was closed.
         """
         with self._arrived:
             while not self._pieces and not self._ended:
@@ -178,6 +184,9 @@ class Pipe:
             pass
         except TimeoutError:
             failure = self._timed_out()
+        except asyncio.CancelledError:
+            failure = self._cut_off()
+            raise
         except Exception as error:
             failure = error
         finally:

@@ -148,7 +148,7 @@ class Transport(httpx2.BaseTransport):
         answer = await self._exchange.answer(asked, timeouts)
         if isinstance(answer.body, bytes):
             return answer, None
-        return answer, Pipe(answer.body, timeouts.get("read"), _read_timeout)
+        return answer, Pipe(answer.body, timeouts.get("read"), _read_timeout, _cut_off)
 
 
 class _Exchange:
@@ -229,3 +229,7 @@ def _timeouts(request: httpx2.Request) -> _Timeouts:
 
 def _read_timeout() -> httpx2.ReadTimeout:
     return httpx2.ReadTimeout("the server sent nothing for as long as the request's read time-out allows")
+
+
+def _cut_off() -> httpx2.ReadError:
+    return httpx2.ReadError("the client was closed while this stream was read")
