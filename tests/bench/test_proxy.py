@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from turnwire.bench.network.link import Path
 from turnwire.bench.network.proxy import HOST, Lateness, Proxy
@@ -102,3 +103,19 @@ def test_lateness_is_summed_up() -> None:
     assert summary["max"] == pytest.approx(0.01)
     assert summary["p50"] == pytest.approx(0.005, abs=2e-5)
     assert summary["p99"] == pytest.approx(0.0099, abs=2e-5)
+
+
+def test_what_is_said_at_once_waits_for_the_connection_to_the_target() -> None:
+    """A fast client has written, and even ended, before the proxy is through to the server; uvloop reads it then."""
+
+    async def talk() -> None:
+        async with proxied(Path()) as (_, port):
+            for _ in range(50):
+                reader, writer = await asyncio.open_connection(HOST, port)
+                writer.write(b"early")
+                writer.write_eof()
+                assert await reader.read(-1) == b"earlyEND"
+                writer.close()
+                await writer.wait_closed()
+
+    uvloop.run(talk())

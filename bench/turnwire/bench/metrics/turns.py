@@ -4,7 +4,8 @@ Above it: the runner. Below it: `statistics`. All times are seconds; a moment is
 
 Definitions (`docs/benchmarks.md` has them in words):
 
-- TTFT: from the moment the request was handed to the transport to the first token in the client's hands.
+- TTFT: from the moment the client begins to write the request (building and serializing it is work, and more of it for
+  a long one) to the first token in the client's hands.
 - ITL: the gaps between the arrivals of tokens; tokens that arrive in one piece have no gap between them.
 - TPOT: from the first token to the last one, over the tokens without the first.
 - Turn: from the request to its terminal event (or the pause of a held response).
@@ -31,7 +32,7 @@ class Moments:
     """What a driver noted of one turn."""
 
     sent: float
-    """The request is handed to the transport."""
+    """The client begins to write the request."""
     arrivals: Sequence[float]
     """Of the tokens' deltas, in order."""
     done: float

@@ -80,3 +80,14 @@ class Alarm:
             callback(when)
         if self._heap and self._file >= 0:
             self._set(self._heap[0][0])
+
+    async def until(self, when: float) -> None:
+        """Waits for a moment of the monotonic clock. Cancelling it is safe."""
+        reached: asyncio.Future[None] = self._loop.create_future()
+
+        def ring(_: float) -> None:
+            if not reached.done():
+                reached.set_result(None)
+
+        self.call_at(when, ring)
+        await reached

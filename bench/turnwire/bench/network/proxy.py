@@ -90,7 +90,10 @@ class _Half(asyncio.Protocol):
         self._count = count
         self._waiting: deque[bytes] = deque()
         self._queued = 0
-        self._ended = False
+        self._early: list[bytes] = []
+        """What came while the connection was made: event loops may read before they can be told not to."""
+        self.ended = False
+        """Whether no more will be read."""
         self._stuffed = False
         self.lost = asyncio.Event()
         """Set once the connection is closed."""
@@ -98,9 +101,16 @@ class _Half(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps the transport."""
+        """Keeps the transport, and writes what came before it."""
         self.transport = cast("asyncio.Transport", transport)
         self._open.add(self)
+        for data in self._early:
+            self.transport.write(data)
+        self._early.clear()
+        if self.other.lost.is_set():
+            self.transport.close()
+        elif self.other.ended:
+            self.other.end_other()
 
     def data_received(self, data: bytes) -> None:
         """Sends bytes on their way."""
@@ -124,12 +134,14 @@ class _Half(asyncio.Protocol):
         self._throttle()
 
     def write(self, data: bytes) -> None:
-        """Writes at this end; drops it where this end is gone."""
-        if self.transport is not None and not self.transport.is_closing():
+        """Writes at this end, once there is a connection; drops it where this end is gone."""
+        if self.transport is None:
+            self._early.append(data)
+        elif not self.transport.is_closing():
             self.transport.write(data)
 
     def _throttle(self) -> None:
-        if self.transport is None or self.transport.is_closing() or self._ended:
+        if self.transport is None or self.transport.is_closing() or self.ended:
             return
         if self._queued > QUEUE or self._stuffed:
             self.transport.pause_reading()
@@ -151,15 +163,15 @@ class _Half(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Sends the end of this half on its way; the other half may go on."""
-        self._ended = True
-        self._at_end(self._end_other)
+        self.ended = True
+        self._at_end(self.end_other)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closes the other end, once what is under way has arrived there."""
         self._open.discard(self)
         self.lost.set()
-        self._ended = True
+        self.ended = True
         self._at_end(self.other.close)
 
     def _at_end(self, then: Callable[[], None]) -> None:
@@ -168,7 +180,8 @@ class _Half(asyncio.Protocol):
         else:
             self._alarm.call_at(self._link.end(time.monotonic()), lambda _: then())
 
-    def _end_other(self) -> None:
+    def end_other(self) -> None:
+        """Ends what is written at the other end, where it has a connection."""
         other = self.other.transport
         if other is not None and not other.is_closing() and other.can_write_eof():
             other.write_eof()

@@ -11,6 +11,7 @@ Above it: the runner. Below it: `values`, and the server's reader of TOML files.
     rtt = "50ms"
     bandwidth_mbit = 100             # each way and for each connection; 0 for no limit
     slow_start = true
+    tls = false
 
     [load]
     rollouts = 8
@@ -103,13 +104,20 @@ def load(name: str) -> Scenario:
     Raises:
         ScenarioError: There is none, or it has mistakes, all of which are named.
     """
+    return read(source_of(name), _path(name).name)
+
+
+def source_of(name: str) -> str:
+    """Returns the text of a scenario's file; see `load`."""
+    return read_text(_path(name), ScenarioError)
+
+
+def _path(name: str) -> Path:
     known = shipped()
-    if name in known:
-        return read(read_text(known[name], ScenarioError), known[name].name)
-    path = Path(name)
+    path = known.get(name) or Path(name)
     if path.suffix != ".toml":
         raise ScenarioError([Problem(name, 0, "", f"no such scenario; there are {', '.join(known)}, or FILE.toml")])
-    return read(read_text(path, ScenarioError), path.name)
+    return path
 
 
 def read(source: str, origin: str) -> Scenario:
@@ -168,7 +176,8 @@ def _speed(table: Table) -> Speed:
 def _network(table: Table) -> Network:
     rtt = _read(table, "rtt", duration(0.0, 10.0), 0.0)
     megabits = table.number("bandwidth_mbit", high=100_000.0) or 0.0
-    network = Network(rtt, megabits * 1e6, table.boolean("slow_start") or False)
+    slow_start, tls = table.boolean("slow_start") or False, table.boolean("tls") or False
+    network = Network(rtt, megabits * 1e6, slow_start, tls)
     if network.slow_start and not rtt:
         table.problem("slow_start", "there is no window to wait for where `rtt` is 0")
     table.refuse_unknown_keys()

@@ -77,6 +77,7 @@ class Network:
     """Bits per second, each way and for each connection; 0 for no limit."""
     slow_start: bool
     """Whether connections begin with a small window and go back to it when they were quiet, as TCP does."""
+    tls: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,130 @@
+"""One run of one driver in a process of its own: `python -m turnwire.bench.drivers.play`, for the runner.
+
+Above it: the runner, which writes a `Job` to its standard input and reads a `RunRecord` from its standard output, both
+msgpack. Below it: the driver, `rollouts`, and the kernel's counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from turnwire.bench.doors_processes import Process
+from turnwire.bench.drivers.port import Driver, Target
+from turnwire.bench.drivers.records import Job, RolloutRecord, RunRecord
+from turnwire.bench.drivers.registry import DRIVERS
+from turnwire.bench.drivers.rollouts import Player
+from turnwire.bench.network.alarm import Alarm
+from turnwire.bench.scenario.compiling import Rollout, compile_rollout
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident(pid: int) -> int:
+    """Returns the resident bytes of a process (Linux)."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def peak(pid: int) -> int:
+    """Returns the most resident bytes that a process ever had (Linux)."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+async def _passed(address: str) -> dict[str, Any]:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    told: dict[str, Any] = json.loads(await reader.read())
+    writer.close()
+    return told
+
+
+def _total(told: Mapping[str, Any], key: str) -> int:
+    return sum(counts[key] for counts in told["targets"].values())
+
+
+def _cpu(job: Job) -> dict[str, float]:
+    times = {name: Process(pid, {}).cpu() for name, pid in job.processes.items()}
+    return times | {"client": time.process_time()}
+
+
+async def _warm_up(driver: Driver, rollout: Rollout, alarm: Alarm) -> None:
+    """Plays the first turn once, so that no figure has a first time of anything in it."""
+    once = replace(rollout, turns=rollout.turns[:1])
+    await Player(driver, once, None, 0.0, alarm).play(driver.conversation("warm-up"), RolloutRecord(), "warm-up")
+
+
+async def run(job: Job) -> RunRecord:
+    """Runs a job; whatever fails is told in the record. Cancelling it is safe."""
+    scenario = job.scenario
+    rollout = compile_rollout(scenario)
+    alarm = Alarm()
+    driver = DRIVERS[job.driver].build(Target(job.grpc, job.http, job.bridge, job.ca), rollout)
+    record = RunRecord(job.driver, load_before=os.getloadavg()[0])
+    try:
+        async with asyncio.timeout(scenario.max_seconds):
+            await _measure(job, driver, rollout, alarm, record)
+    except TimeoutError:
+        record.failure = f"stopped after {scenario.max_seconds:g} s, the scenario's limit"
+    except Exception as error:
+        record.failure = f"{type(error).__name__}: {error}"
+    finally:
+        alarm.close()
+        # A server that is gone, or hangs, must not keep the record from being told.
+        await asyncio.wait({asyncio.ensure_future(driver.close())}, timeout=5.0)
+    return record
+
+
+async def _measure(job: Job, driver: Driver, rollout: Rollout, alarm: Alarm, record: RunRecord) -> None:
+    scenario = job.scenario
+    load = scenario.load
+    at_once = (load.rollouts if load.rate else load.agents) * (scenario.fork.lanes if scenario.fork else 1)
+    await driver.open(at_once)
+    await _warm_up(driver, rollout, alarm)
+    fork = scenario.fork
+    player = Player(driver, rollout, fork, scenario.network.rtt, alarm)
+    record.rollouts = player.records
+    before, cpu, began = await _passed(job.stats), _cpu(job), time.perf_counter()
+    try:
+        if load.rate:
+            await player.open_loop(load, job.seed)
+        else:
+            await player.closed_loop(load)
+    finally:
+        record.wall = time.perf_counter() - began
+        well = sum(1 for rollout_record in player.records if not rollout_record.failure)
+        lanes = fork.lanes if fork else 1
+        shared = fork.after if fork else 0
+        planned = [*rollout.turns[:shared], *(rollout.turns[shared:] * lanes)]
+        record.turns = well * len(planned)
+        record.tokens = well * sum(turn.tokens for turn in planned)
+    record.cpu = {name: now - cpu[name] for name, now in _cpu(job).items()}
+    record.memory = {name: resident(pid) for name, pid in job.processes.items()}
+    record.memory |= {"client": resident(os.getpid()), "server_peak": peak(job.processes["server"])}
+    told = await _passed(job.stats)
+    record.bytes_up = _total(told, "up") - _total(before, "up")
+    record.bytes_down = _total(told, "down") - _total(before, "down")
+    record.connections = _total(told, "connections") - _total(before, "connections")
+    record.lateness = told["lateness"]
+
+
+def main() -> None:
+    """Runs the job on standard input."""
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(uvloop.run(run(job))))
+
+
+if __name__ == "__main__":
+    main()

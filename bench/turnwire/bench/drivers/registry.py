@@ -1,0 +1,50 @@
+"""All drivers by name, with what each shows.
+
+Above it: the runner and `play`. Below it: the drivers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from turnwire.bench.drivers.grpc_session import GrpcSession
+from turnwire.bench.drivers.grpc_streams import GrpcStreams
+from turnwire.bench.drivers.http import Http
+from turnwire.bench.drivers.native import NativeSocket
+from turnwire.bench.drivers.port import Build
+from turnwire.bench.drivers.websocket import WebSocket
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One driver."""
+
+    name: str
+    title: str
+    """For tables."""
+    build: Build
+    bridged: bool = False
+    """Whether it goes through a bridge, whose cost is told apart."""
+
+
+DRIVERS: Final = {
+    entry.name: entry
+    for entry in (
+        Entry("grpc-create", "gRPC, one stream, create", lambda t, r: GrpcSession(t, r, hold=False)),
+        Entry("grpc-append", "gRPC, one stream, append", lambda t, r: GrpcSession(t, r, hold=True)),
+        Entry("grpc-streams", "gRPC, a stream each, stored", GrpcStreams),
+        Entry("http-full", "HTTP, whole history, kept alive", lambda t, r: Http(t, r, chained=False)),
+        Entry(
+            "http-full-new", "HTTP, whole history, new connections", lambda t, r: Http(t, r, chained=False, kept=False)
+        ),
+        Entry("http-chained", "HTTP, chained, kept alive", lambda t, r: Http(t, r, chained=True)),
+        Entry("ws-create", "WebSocket, official, create", WebSocket),
+        Entry("ws-append", "WebSocket, official, append", lambda t, r: WebSocket(t, r, hold=True)),
+        Entry("ws-each", "WebSocket, official, a socket each", lambda t, r: WebSocket(t, r, shared=1)),
+        Entry("native-create", "WebSocket, turnwire.v1, create", lambda t, r: NativeSocket(t, r, hold=False)),
+        Entry("native-append", "WebSocket, turnwire.v1, append", lambda t, r: NativeSocket(t, r, hold=True)),
+        Entry("bridge", "bridge: WebSocket, then gRPC", lambda t, r: WebSocket(t, r, bridged=True), bridged=True),
+    )
+}
+"""In the order of tables."""

@@ -1,0 +1,139 @@
+"""The public API's WebSocket mode: creates, or, as our extension of it, appends into held responses.
+
+Above it: the registry. Below it: `official` and aiohttp. Conversations share sockets, up to the official limit of 16.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import aiohttp
+
+from turnwire.bench.drivers import official
+from turnwire.bench.drivers.port import Conversation, Failed, New, Target, Turn
+from turnwire.bench.scenario.compiling import Rollout
+
+SHARED: Final = 16
+"""Responses at work on one socket, by the public API's limit."""
+NAMED: Final = 32
+"""Lanes that a socket may name in its life."""
+
+
+class WebSocket:
+    """Plays conversations on sockets, each in a lane of its own."""
+
+    def __init__(
+        self, target: Target, rollout: Rollout, *, hold: bool = False, shared: int = SHARED, bridged: bool = False
+    ) -> None:
+        """Takes where the server is, the rollout, the shape, how many conversations share a socket, and whether to go
+        through the bridge."""
+        self._url = f"{target.bridge if bridged else target.http}/v1/responses"
+        self._tls = target.tls()
+        self._rollout = rollout
+        self._hold = hold
+        self._shared = shared
+        self._http: aiohttp.ClientSession | None = None
+        self._sockets: list[_Socket] = []
+        self._begun = 0
+
+    async def open(self, conversations: int) -> None:
+        """Opens as many sockets as are needed; see `Driver`."""
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=self._tls))
+        for _ in range(-(-conversations // self._shared)):
+            socket: Any = await self._http.ws_connect(self._url, compress=0, decode_text=False, max_msg_size=0)
+            self._sockets.append(_Socket(socket))
+
+    def conversation(self, name: str) -> Conversation:
+        """Begins a conversation, on the sockets by turns; see `Driver`."""
+        socket = self._sockets[self._begun % len(self._sockets)]
+        self._begun += 1
+        return _Conversation(socket, name, self._rollout, hold=self._hold)
+
+    async def close(self) -> None:
+        """Disconnects; see `Driver`."""
+        for socket in self._sockets:
+            await socket.close()
+        if self._http is not None:
+            await self._http.close()
+
+
+class _Socket:
+    """One socket and the turns that are played on it."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._turns: dict[str, tuple[Turn, asyncio.Future[official.Event]]] = {}
+        self.created: dict[str, str] = {}
+        """The latest response of each lane: a pause does not repeat its id."""
+        self._reading = asyncio.create_task(self._receive())
+
+    async def play(self, lane: str, turn: Turn, body: dict[str, Any]) -> official.Event:
+        """Sends a message in a lane; returns the event that ends its turn."""
+        ended: asyncio.Future[official.Event] = asyncio.get_running_loop().create_future()
+        self._turns[lane] = turn, ended
+        await self._socket.send_frame(official.encode(body), aiohttp.WSMsgType.TEXT)
+        return await ended
+
+    async def _receive(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            now = time.perf_counter()
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                self._fail(Failed(f"the socket ended: {message.data} {message.extra}"))
+                return
+            event = official.decode(message.data)
+            if not event.stream_id and event.type == "error":
+                self._fail(Failed(bytes(event.error).decode()))
+            elif event.stream_id in self._turns:
+                turn, ended = self._turns[event.stream_id]
+                if event.type == "response.created" and event.response is not None:
+                    self.created[event.stream_id] = event.response.id
+                try:
+                    if official.take(turn, event, now):
+                        ended.set_result(event)
+                except Failed as error:
+                    ended.set_exception(error)
+
+    def _fail(self, error: Exception) -> None:
+        for _, ended in self._turns.values():
+            if not ended.done():
+                ended.set_exception(error)
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._socket.close()
+
+
+class _Conversation:
+    def __init__(self, socket: _Socket, lane: str, rollout: Rollout, *, hold: bool, previous: str = "") -> None:
+        self._socket = socket
+        self._lane = lane
+        self._rollout = rollout
+        self._hold = hold
+        self._previous = previous
+        self._held = False
+        self._settings = official.settings(rollout) | {"type": "response.create", "stream_id": lane, "store": False}
+        if hold:
+            self._settings["hold"] = True
+
+    async def turn(self, new: Sequence[New]) -> Turn:
+        turn = Turn()
+        turn.send()
+        event = await self._socket.play(self._lane, turn, self._body(official.items(new)))
+        self._held = official.paused(event)
+        self._previous = self._socket.created[self._lane]
+        return turn
+
+    def _body(self, items: list[Any]) -> dict[str, Any]:
+        if self._held:
+            return {"type": "response.append", "stream_id": self._lane, "response_id": self._previous, "input": items}
+        if self._previous:
+            return self._settings | {"input": items, "previous_response_id": self._previous}
+        return self._settings | {"input": official.history(self._rollout) + items}
+
+    def fork(self, name: str) -> Conversation:
+        return _Conversation(self._socket, name, self._rollout, hold=self._hold, previous=self._previous)
