@@ -71,8 +71,8 @@ class SessionRunner:
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._wake = asyncio.Event()
-        self._relief = asyncio.Event()
-        self._relief.set()
+        self._relief: asyncio.Event | None = None
+        """What whoever reads the client's events waits for; None while they may be read."""
         self._window: Timer | None = None
         self._linger: Timer | None = None
         self._ending = False
@@ -104,7 +104,8 @@ class SessionRunner:
 
         Safe to cancel.
         """
-        await self._relief.wait()
+        if self._relief is not None:
+            await self._relief.wait()
 
     def break_off(self, error: Error) -> None:
         """Ends the stream with a status, because the client broke a rule of the transport. The first reason counts."""
@@ -161,7 +162,7 @@ class SessionRunner:
         self._timer = self._window = self._linger = None
         self._carrier.release()
         self._wake.set()
-        self._relief.set()
+        self._relieve()
         self.services.sessions.pop(self.session.id, None)
         self.services.observer.session_closed(self.door)
 
@@ -181,9 +182,15 @@ class SessionRunner:
             return
         if self.session.sendable:
             self._announce()
-        if self.session.flooded:
-            self._relief.clear()
+        if self.session.flooded and self._relief is None:
+            self._relief = asyncio.Event()
         self._set_timer()
+
+    def _relieve(self) -> None:
+        """Lets the client's events be read."""
+        if self._relief is not None:
+            self._relief.set()
+            self._relief = None
 
     def _announce(self) -> None:
         """Wakes the writer, at once or when the batch window has passed."""
@@ -213,7 +220,7 @@ class SessionRunner:
                 batch = session.pull(self.services.clock.now(), room)
                 self.settle()
                 if not session.flooded:
-                    self._relief.set()
+                    self._relieve()
                 if batch is not None:
                     if session.sendable:
                         self._wake.set()

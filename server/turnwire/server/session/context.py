@@ -69,6 +69,40 @@ class SessionConfig:
 class Context:
     """The shared state of one session."""
 
+    # An idle session is little more than this object, and a dictionary takes five times as much.
+    __slots__ = (
+        "batch_window",
+        "by_id",
+        "by_pass",
+        "closing",
+        "config",
+        "deadlines",
+        "effects",
+        "ended",
+        "ended_requests",
+        "features",
+        "go_away",
+        "half_closed",
+        "handles",
+        "held",
+        "last_ended",
+        "leaving",
+        "limits",
+        "max_event_bytes",
+        "now",
+        "outbox",
+        "pass_ids",
+        "request_bytes",
+        "requests",
+        "response_credit",
+        "retention",
+        "rules",
+        "runs",
+        "session_credit",
+        "uses",
+        "verbosity",
+    )
+
     def __init__(self, config: SessionConfig, now: float) -> None:
         """Starts a session at a moment of its own clock."""
         self.config = config

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from turnwire.server.session.accounts import About, read_about
 from turnwire.server.session.chain import Chain, chain_key
 from turnwire.server.session.context import Context
@@ -37,7 +35,7 @@ class Creates:
         self._lanes = lanes
         self._passes = passes
         self._endings = endings
-        self._admitted: deque[Run] = deque()
+        self._admitted: list[Run] = []
         self._beginning = False
         endings.on_end = self._ended
         endings.on_hold_timeout = self._hold_timed_out
@@ -164,7 +162,7 @@ class Creates:
             return
         self._beginning = True
         while self._admitted:
-            self._begin_one(self._admitted.popleft())
+            self._begin_one(self._admitted.pop(0))
         self._beginning = False
 
     def _begin_one(self, run: Run) -> None:

@@ -116,13 +116,14 @@ class Outbox:
     def __init__(self, merge: bool) -> None:
         """Takes whether adjacent text that waits is joined (where a batch window asked for it)."""
         self.merge = merge
-        self.control: deque[ServerEvent] = deque()
-        self._ring: deque[Queue] = deque()
+        # Lists, since an empty deque takes ten times the memory of an empty list, and few things wait at the same time.
+        self.control: list[ServerEvent] = []
+        self._ring: list[Queue] = []
         self._waiting: dict[int, Queue] = {}
         """Queues that hold something, by handle, whether or not it may be sent; their responses may have ended."""
         self._next_event_id = 1
         self._session_credit = 0
-        self._unacked: deque[tuple[int, int]] = deque()
+        self._unacked: list[tuple[int, int]] = []
         self.outstanding = 0
         """Bytes of batches sent and not acknowledged."""
         self.urgent = False
@@ -255,8 +256,13 @@ class Outbox:
         """Takes an acknowledgement; returns False for ids that were not sent."""
         if last_event_id >= self._next_event_id:
             return False
-        while self._unacked and self._unacked[0][0] <= last_event_id:
-            self.outstanding -= self._unacked.popleft()[1]
+        count = 0
+        for event_id, size in self._unacked:
+            if event_id > last_event_id:
+                break
+            self.outstanding -= size
+            count += 1
+        del self._unacked[:count]
         return True
 
     def sent(self, size: int) -> None:
@@ -279,10 +285,14 @@ class Outbox:
         events = batch.events
         size = 0
         control = self.control
-        while control and size < max_bytes:
-            event = control.popleft()
+        taken = 0
+        for event in control:
+            if size >= max_bytes:
+                break
             size += event.ByteSize()
             events.append(event)
+            taken += 1
+        del control[:taken]
         drained: list[Queue] = []
         if self.has_credit:
             ring = self._ring
@@ -295,13 +305,13 @@ class Outbox:
                 drained.append(queue)
                 if not queue.items:
                     queue.active = False
-                    ring.popleft()
+                    del ring[0]
                     del self._waiting[queue.handle]
                 elif not queue.ready:
                     queue.active = False
-                    ring.popleft()
+                    del ring[0]
                 elif queue.deficit <= 0:
-                    ring.rotate(-1)
+                    ring.append(ring.pop(0))
         self._next_event_id += len(events)
         if not control and not self._ring:
             self.urgent = False

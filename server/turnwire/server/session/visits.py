@@ -6,6 +6,7 @@ and it says what a clock cannot: a stage that walks the history is seen on any m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -44,11 +45,14 @@ STAGES: Final = (
 """
 
 
+_KNOWN: Final = frozenset(STAGES)
+
+
 class Visits:
     """Counts by stage; what is noted of a session is noted of its server too.
 
-    A note may come from any thread. No lock is taken: additions to these two dicts never give way to another thread
-    half-way, and were one lost on some other interpreter, a proof would be off by one.
+    A note may come from any thread. No lock is taken: additions to what was counted before never give way to another
+    thread half-way, and were one lost, a proof would be off by one.
     """
 
     __slots__ = ("_parent", "items", "sizes")
@@ -56,9 +60,9 @@ class Visits:
     def __init__(self, parent: Visits | None = None) -> None:
         """Starts at zero; what is noted here is noted with the parent too."""
         self._parent = parent
-        self.items: dict[str, int] = dict.fromkeys(STAGES, 0)
+        self.items: Counter[str] = Counter()
         """Items visited, by stage."""
-        self.sizes: dict[str, int] = dict.fromkeys(STAGES, 0)
+        self.sizes: Counter[str] = Counter()
         """Their size in the stage's unit."""
 
     def note(self, stage: str, items: int, size: int = 0) -> None:
@@ -67,6 +71,8 @@ class Visits:
         Raises:
             KeyError: There is no such stage.
         """
+        if stage not in _KNOWN:
+            raise KeyError(stage)
         self.items[stage] += items
         self.sizes[stage] += size
         if self._parent is not None:
