@@ -192,7 +192,7 @@ def _run(results: Results, scenario: Scenario, options: argparse.Namespace) -> i
 
 def _show(console: Console, results: Results, scenario: Scenario, baseline: str) -> None:
     floor = least(compile_rollout(scenario), scenario.network.rtt)
-    lines = headlines(results, floor, baseline)
+    lines = headlines(results, floor, baseline, scenario.idle.sessions if scenario.idle else 0)
     if lines:
         console.print(headline_table(lines, scenario, floor, baseline))
     for remark in remarks(lines, results):

@@ -48,6 +48,8 @@ class Headline:
     down_per_turn: float
     server_memory: float
     """Resident bytes at the end of a run, the median."""
+    idle: float | None
+    """Resident bytes of the server for each idle session, the median; None where there are none."""
     lag_p99: float
     """How late the client made its requests."""
     network_p99: float
@@ -60,18 +62,30 @@ def least(rollout: Rollout, round_trip: float) -> float:
     return floor([turn.inference for turn in turns], [turn.pause for turn in turns], round_trip)
 
 
-def headlines(results: Results, floor_seconds: float, baseline: str) -> list[Headline]:
-    """Returns a line for each driver that has a rollout that ended well, in the order asked for."""
+def headlines(results: Results, floor_seconds: float, baseline: str, idle_sessions: int = 0) -> list[Headline]:
+    """Returns a line for each driver that has a rollout that ended well, in the order asked for.
+
+    Args:
+        results: All runs.
+        floor_seconds: See `least`.
+        baseline: The driver that the others are compared with.
+        idle_sessions: How many stood beside the rollouts.
+    """
     lines: list[Headline] = []
     for driver in results.options.drivers:
         runs = results.of(driver)
         if any(rollout.turns and not rollout.failure for run in runs for rollout in run.rollouts):
-            lines.append(_headline(driver, runs, floor_seconds, _pairs(results, driver, baseline)))
+            pairs = _pairs(results, driver, baseline)
+            lines.append(_headline(driver, runs, floor_seconds, pairs, idle_sessions))
     return lines
 
 
 def _headline(
-    driver: str, runs: Sequence[RunRecord], floor_seconds: float, pairs: Sequence[tuple[float, float]]
+    driver: str,
+    runs: Sequence[RunRecord],
+    floor_seconds: float,
+    pairs: Sequence[tuple[float, float]],
+    idle_sessions: int,
 ) -> Headline:
     took = [_took(run) for run in runs]
     tokens, turns = sum(run.tokens for run in runs), sum(run.turns for run in runs)
@@ -96,9 +110,14 @@ def _headline(
         up_per_turn=sum(run.bytes_up for run in runs) / max(1, turns),
         down_per_turn=sum(run.bytes_down for run in runs) / max(1, turns),
         server_memory=median([float(run.memory["server"]) for run in runs]),
+        idle=median([_idle(run, idle_sessions) for run in runs]) if idle_sessions else None,
         lag_p99=percentile(lags, 0.99),
         network_p99=max(run.lateness["p99"] for run in runs),
     )
+
+
+def _idle(run: RunRecord, sessions: int) -> float:
+    return (run.memory["server_idle"] - run.memory["server_before"]) / sessions
 
 
 def _took(run: RunRecord) -> list[float]:

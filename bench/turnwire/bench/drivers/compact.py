@@ -121,8 +121,11 @@ class Session:
         """Sends a request and waits for its turn to end; see `Conversation.turn`."""
         waiting = self._lanes[lane] = _Waiting()
         waiting.turn.send()
-        await self._write(request().SerializeToString())
-        await waiting.ended
+        try:
+            await self._write(request().SerializeToString())
+            await waiting.ended
+        finally:
+            self._lanes.pop(lane, None)
         return waiting.turn
 
     def create(self, lane: str, new: Sequence[New], previous: str, *, hold: bool) -> ConnectRequest:
@@ -139,9 +142,9 @@ class Session:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # Whatever it was, those who wait have to hear of it.
+            # Whatever it was, those who wait have to hear of it: each in an exception of its own, since all are raised.
             for waiting in self._lanes.values():
-                waiting.fail(error)
+                waiting.fail(Failed(f"{type(error).__name__}: {error}"))
 
     def _take(self, event: ServerEvent, now: float) -> None:
         kind = event.WhichOneof("event") or ""
@@ -152,10 +155,15 @@ class Session:
             self._handles[event.response] = lane, conversation
         elif kind == "rejected":
             rejected = event.rejected
-            self._lanes[rejected.lane].fail(Failed(f"{rejected.error.code}: {rejected.error.message}"))
+            refused = self._lanes.get(rejected.lane)
+            if refused is not None:
+                refused.fail(Failed(f"{rejected.error.code}: {rejected.error.message}"))
         elif event.response in self._handles:
             lane, conversation = self._handles[event.response]
-            waiting = self._lanes[lane]
+            waiting = self._lanes.get(lane)
+            if waiting is None:
+                # `appended` may follow the pause that it led to, and nobody waits for it.
+                return
             try:
                 ended = take(waiting.turn, event, kind, now)
             except Failed as error:

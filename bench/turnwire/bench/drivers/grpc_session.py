@@ -5,6 +5,7 @@ Above it: the registry. Below it: `compact`, and grpc.aio without generated stub
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ class GrpcSession:
         self._hold = hold
         self._channel: grpc.aio.Channel | None = None
         self._call: Any = None
+        self._writing = asyncio.Lock()
         self._session = Session(rollout, self._write, self._read)
 
     async def open(self, conversations: int) -> None:
@@ -46,7 +48,9 @@ class GrpcSession:
         await self._session.open()
 
     async def _write(self, data: bytes) -> None:
-        await self._call.write(data)
+        # grpc.aio breaks the whole call where a write begins before the one before it has ended.
+        async with self._writing:
+            await self._call.write(data)
 
     async def _read(self) -> bytes:
         data = await self._call.read()

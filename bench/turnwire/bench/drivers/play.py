@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import uvloop
@@ -26,8 +26,13 @@ from turnwire.bench.drivers.registry import DRIVERS
 from turnwire.bench.drivers.rollouts import Player
 from turnwire.bench.network.alarm import Alarm
 from turnwire.bench.scenario.compiling import Rollout, compile_rollout
+from turnwire.bench.scenario.values import Idle
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_AT_ONCE: Final = 50
+"""Idle sessions that are opened at the same time."""
+_CLOSING: Final = 10.0
+"""Seconds for closing."""
 
 
 def resident(pid: int) -> int:
@@ -72,9 +77,12 @@ async def run(job: Job) -> RunRecord:
     rollout = compile_rollout(scenario)
     alarm = Alarm()
     driver = DRIVERS[job.driver].build(Target(job.grpc, job.http, job.bridge, job.ca), rollout)
+    quiet: list[Driver] = []
     record = RunRecord(job.driver, load_before=os.getloadavg()[0])
     try:
         async with asyncio.timeout(scenario.max_seconds):
+            if scenario.idle is not None:
+                await _stand_idle(job, rollout, scenario.idle, record, quiet)
             await _measure(job, driver, rollout, alarm, record)
     except TimeoutError:
         record.failure = f"stopped after {scenario.max_seconds:g} s, the scenario's limit"
@@ -83,8 +91,22 @@ async def run(job: Job) -> RunRecord:
     finally:
         alarm.close()
         # A server that is gone, or hangs, must not keep the record from being told.
-        await asyncio.wait({asyncio.ensure_future(driver.close())}, timeout=5.0)
+        await asyncio.wait([asyncio.ensure_future(each.close()) for each in (driver, *quiet)], timeout=_CLOSING)
     return record
+
+
+async def _stand_idle(job: Job, rollout: Rollout, idle: Idle, record: RunRecord, quiet: list[Driver]) -> None:
+    """Opens sessions that do nothing, each a connection of its own, and notes the server's memory before and after."""
+    server = job.processes["server"]
+    record.memory["server_before"] = resident(server)
+    target = Target(job.grpc, job.http, job.bridge, job.ca)
+    while len(quiet) < idle.sessions:
+        opened = [DRIVERS[job.driver].build(target, rollout) for _ in range(min(_AT_ONCE, idle.sessions - len(quiet)))]
+        # Noted before they are open, so that all are closed whatever happens.
+        quiet += opened
+        await asyncio.gather(*(driver.open(1) for driver in opened))
+    await asyncio.sleep(idle.time)
+    record.memory["server_idle"] = resident(server)
 
 
 async def _measure(job: Job, driver: Driver, rollout: Rollout, alarm: Alarm, record: RunRecord) -> None:
@@ -111,7 +133,7 @@ async def _measure(job: Job, driver: Driver, rollout: Rollout, alarm: Alarm, rec
         record.turns = well * len(planned)
         record.tokens = well * sum(turn.tokens for turn in planned)
     record.cpu = {name: now - cpu[name] for name, now in _cpu(job).items()}
-    record.memory = {name: resident(pid) for name, pid in job.processes.items()}
+    record.memory |= {name: resident(pid) for name, pid in job.processes.items()}
     record.memory |= {"client": resident(os.getpid()), "server_peak": peak(job.processes["server"])}
     told = await _passed(job.stats)
     record.bytes_up = _total(told, "up") - _total(before, "up")

@@ -74,33 +74,43 @@ class _Socket:
         """Sends a message in a lane; returns the event that ends its turn."""
         ended: asyncio.Future[official.Event] = asyncio.get_running_loop().create_future()
         self._turns[lane] = turn, ended
-        await self._socket.send_frame(official.encode(body), aiohttp.WSMsgType.TEXT)
-        return await ended
+        try:
+            await self._socket.send_frame(official.encode(body), aiohttp.WSMsgType.TEXT)
+            return await ended
+        finally:
+            self._turns.pop(lane, None)
 
     async def _receive(self) -> None:
-        while True:
-            message = await self._socket.receive()
-            now = time.perf_counter()
-            if message.type is not aiohttp.WSMsgType.TEXT:
-                self._fail(Failed(f"the socket ended: {message.data} {message.extra}"))
-                return
-            event = official.decode(message.data)
-            if not event.stream_id and event.type == "error":
-                self._fail(Failed(bytes(event.error).decode()))
-            elif event.stream_id in self._turns:
-                turn, ended = self._turns[event.stream_id]
-                if event.type == "response.created" and event.response is not None:
-                    self.created[event.stream_id] = event.response.id
-                try:
-                    if official.take(turn, event, now):
-                        ended.set_result(event)
-                except Failed as error:
-                    ended.set_exception(error)
+        try:
+            while True:
+                message = await self._socket.receive()
+                now = time.perf_counter()
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    raise Failed(f"the socket ended: {message.data} {message.extra}")
+                self._take(official.decode(message.data), now)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # Whatever it was, those who wait have to hear of it: each in an exception of its own, since all are raised.
+            self._fail(f"{type(error).__name__}: {error}")
 
-    def _fail(self, error: Exception) -> None:
+    def _take(self, event: official.Event, now: float) -> None:
+        if not event.stream_id and event.type == "error":
+            self._fail(bytes(event.error).decode())
+        elif event.stream_id in self._turns:
+            turn, ended = self._turns[event.stream_id]
+            if event.type == "response.created" and event.response is not None:
+                self.created[event.stream_id] = event.response.id
+            try:
+                if official.take(turn, event, now):
+                    ended.set_result(event)
+            except Failed as error:
+                ended.set_exception(error)
+
+    def _fail(self, words: str) -> None:
         for _, ended in self._turns.values():
             if not ended.done():
-                ended.set_exception(error)
+                ended.set_exception(Failed(words))
 
     async def close(self) -> None:
         self._reading.cancel()

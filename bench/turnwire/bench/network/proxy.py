@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import resource
 import signal
 import sys
 import time
@@ -324,6 +325,9 @@ def _target(text: str) -> tuple[str, str, int]:
 
 def main() -> None:
     """Runs it until it is told to end."""
+    # Two files for each connection.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     parser = argparse.ArgumentParser(description="A TCP proxy with the delay and bandwidth of a network.")
     parser.add_argument("targets", nargs="+", type=_target, metavar="NAME=HOST:PORT", help="what to stand in front of")
     parser.add_argument("--rtt-ms", type=float, default=0.0, help="round trip in milliseconds [0]")

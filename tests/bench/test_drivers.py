@@ -1,0 +1,124 @@
+"""Every driver on a real server behind the proxy: the same words and calls, over whatever transport."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+
+from turnwire.bench.campaign import hurried
+from turnwire.bench.drivers.play import run
+from turnwire.bench.drivers.registry import DRIVERS
+from turnwire.bench.scenario.compiling import compile_rollout
+from turnwire.bench.scenario.reading import read
+from turnwire.bench.scenario.values import Idle, Load
+from turnwire.bench.stand import Stand, standing
+
+SOURCE = """
+[request]
+tools = "2KiB"
+history = "9KiB"
+
+[limits]
+max_seconds = 20
+
+[fork]
+after = 3
+lanes = 2
+
+[[turn]]
+reasoning = 5
+[[turn.call]]
+name = "look"
+output = { size = "1KiB" }
+[[turn.call]]
+name = "look"
+output = { size = "2KiB" }
+
+[[turn]]
+text = 5
+[[turn.call]]
+name = "look"
+
+[[turn]]
+text = 7
+
+[[turn]]
+[[turn.call]]
+name = "look"
+
+[[turn]]
+text = 9
+"""
+SCENARIO = hurried(read(SOURCE, "small.toml"))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
+def stand(request: pytest.FixtureRequest) -> Generator[Stand, None, None]:
+    network = replace(SCENARIO.network, tls=request.param)
+    with standing(compile_rollout(SCENARIO).script, network, bridge=True) as running:
+        yield running
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_driver_plays_what_the_scenario_says(stand: Stand, driver: str) -> None:
+    two_at_once = replace(SCENARIO, load=Load(3, 2, 0.0))
+    record = await run(stand.job(driver, two_at_once, 0))
+    assert (record.failure, [rollout.failure for rollout in record.rollouts]) == ("", [""] * 3)
+    # Three turns, then two in each of two lanes.
+    assert [len(rollout.turns) for rollout in record.rollouts] == [7] * 3
+    assert record.turns == 21
+    assert record.tokens == 3 * sum(
+        turn.tokens * lanes for turn, lanes in zip(compile_rollout(SCENARIO).turns, (1, 1, 1, 2, 2), strict=True)
+    )
+    assert record.bytes_up > 0
+    assert set(record.cpu) == {"server", "proxy", "bridge", "client"}
+
+
+async def test_rollouts_that_begin_at_random_are_all_played(stand: Stand) -> None:
+    record = await run(stand.job("grpc-append", replace(SCENARIO, load=Load(5, 1, 500.0)), 1))
+    assert [rollout.failure for rollout in record.rollouts] == [""] * 5
+
+
+@pytest.mark.parametrize("driver", ["grpc-create", "ws-create", "http-chained"])
+async def test_idle_sessions_stand_beside_what_is_measured(stand: Stand, driver: str) -> None:
+    record = await run(stand.job(driver, replace(SCENARIO, idle=Idle(60, 0.0)), 0))
+    assert (record.failure, record.rollouts[0].failure) == ("", "")
+    assert record.memory["server_idle"] > record.memory["server_before"] / 2 > 0
+
+
+async def test_whole_histories_cost_more_bytes_than_what_is_new(stand: Stand) -> None:
+    sizes = {
+        driver: (await run(stand.job(driver, SCENARIO, 0))).bytes_up
+        for driver in ("http-full", "http-chained", "grpc-create")
+    }
+    assert sizes["http-full"] > sizes["http-chained"] > sizes["grpc-create"]
+
+
+@pytest.mark.parametrize("driver", ["grpc-create", "http-full", "ws-append"])
+async def test_a_model_that_says_something_else_is_found_out(stand: Stand, driver: str) -> None:
+    other = replace(SCENARIO, turns=(*SCENARIO.turns[:-1], replace(SCENARIO.turns[-1], text=4)))
+    record = await run(stand.job(driver, other, 0))
+    [rollout] = record.rollouts
+    assert rollout.failure.startswith("turn 5: text: expected ")
+    assert record.turns == 0
+
+
+async def test_a_run_that_takes_too_long_is_stopped_and_keeps_what_there_is(stand: Stand) -> None:
+    patient = replace(SCENARIO, turns=tuple(replace(turn, think=50.0) for turn in SCENARIO.turns), max_seconds=1.0)
+    record = await run(stand.job("grpc-create", patient, 0))
+    assert record.failure == "stopped after 1 s, the scenario's limit"
+    assert len(record.rollouts[0].turns) == 3
+
+
+async def test_a_server_that_is_gone_is_told() -> None:
+    with standing(compile_rollout(SCENARIO).script, SCENARIO.network, bridge=False) as running:
+        job = running.job("ws-create", SCENARIO, 0)
+        assert not running.dead()
+        os.kill(running.server.pid, signal.SIGKILL)
+        record = await run(job)
+        assert record.failure
+        assert running.dead() == "server"
