@@ -130,6 +130,8 @@ def main() -> int:
     options = parser.parse_args()
     values = _values(parser, options)
     names = _drivers(parser, options.drivers)
+    if options.baseline not in DRIVERS:
+        parser.error(f"--baseline: no such driver: {options.baseline}")
     if not 1 <= options.repeat <= 1000:
         parser.error("--repeat: expected a number from 1 to 1000")
     try:

@@ -39,6 +39,7 @@ def headline_table(lines: Sequence[Headline], scenario: Scenario, floor: float, 
     )
     table = Table(title=title, title_justify="left")
     table.add_column("driver")
+    idle = ["KB/idle session"] if any(line.idle is not None for line in lines) else []
     for name in (
         "end to end, s",
         "above floor",
@@ -51,7 +52,7 @@ def headline_table(lines: Sequence[Headline], scenario: Scenario, floor: float, 
         "client µs/token",
         "KB up/turn",
         "KB down/turn",
-        "KB/idle session" if any(line.idle is not None for line in lines) else "",
+        *idle,
         "failed",
     ):
         table.add_column(name, justify="right")
@@ -69,7 +70,7 @@ def headline_table(lines: Sequence[Headline], scenario: Scenario, floor: float, 
             f"{line.client_per_token * 1e6:.0f}",
             f"{line.up_per_turn / 1024:.1f}",
             f"{line.down_per_turn / 1024:.1f}",
-            "" if line.idle is None else f"{line.idle / 1024:.1f}",
+            *([] if line.idle is None else [f"{line.idle / 1024:.1f}"]),
             f"{line.failed}/{line.rollouts}",
         )
     return table

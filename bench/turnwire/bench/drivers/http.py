@@ -63,7 +63,7 @@ class _Conversation:
         self._http = http
         self._url = url
         self._rollout = rollout
-        self._settings = official.settings(rollout) | {"stream": True}
+        self._settings: dict[str, Any] = official.settings(rollout) | {"stream": True}
 
     async def _play(self, turn: Turn, body: dict[str, Any], output: list[Any] | None = None) -> str:
         """Posts a body and reads the stream; returns the response's id and collects its finished items."""

@@ -1,0 +1,68 @@
+"""The command line: what it sets, and what it refuses before anything is started."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+
+from turnwire.bench.run import main, overridden
+from turnwire.bench.scenario.reading import load
+from turnwire.bench.scenario.values import Load, Network, Speed
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["run", *arguments])
+    try:
+        code: object = main()
+    except SystemExit as exit:
+        code = exit.code
+    assert code == 2
+    return capsys.readouterr().err
+
+
+def test_the_command_line_sets_values_over_the_scenario() -> None:
+    scenario = load("codex-fix")
+    changed = overridden(
+        scenario,
+        {"rtt": 0.02, "bandwidth_mbit": 10.0, "tls": True, "tps": math.inf, "ttft": 0.0, "history": 5, "agents": 4},
+    )
+    assert changed.network == Network(0.02, 10e6, slow_start=False, tls=True)
+    assert changed.speed == Speed(0.0, math.inf, 1)
+    assert changed.request == replace(scenario.request, history=5)
+    assert changed.load == Load(4, 4, 0.0)
+    assert overridden(scenario, {"rtt": None, "tls": False}) == scenario
+
+
+def test_a_rate_takes_the_place_of_agents() -> None:
+    assert overridden(load("fleet"), {"rate": 2.5, "rollouts": 10}).load == Load(10, 1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("codex-fox",), "no such scenario; there are"),
+        (("codex-fix", "--drivers", "grpc-create,carrier-pigeon"), "no such driver: carrier-pigeon"),
+        (("codex-fix", "--rtt", "soon"), "--rtt: expected a duration"),
+        (("codex-fix", "--repeat", "0"), "--repeat: expected a number from 1"),
+        (("codex-fix", "--rtt", "0ms", "--slow-start"), "--slow-start: there is no window"),
+        (("codex-fix", "--agents", "4", "--rollouts", "2"), "--rollouts: expected at least one"),
+        (("codex-fix", "--rate", "2", "--agents", "2"), "--rate: expected"),
+        (("codex-fix", "--baseline", "nobody"), "--baseline: no such driver"),
+    ],
+)
+def test_wrong_usage_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in refusal(monkeypatch, capsys, *arguments)
+
+
+def test_a_file_of_another_measurement_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
+) -> None:
+    path = f"{tmp_path}/r.json"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{}")
+    assert "r.json" in refusal(monkeypatch, capsys, "codex-fix", "--out", path)
