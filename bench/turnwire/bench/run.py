@@ -122,10 +122,14 @@ def _drivers(parser: argparse.ArgumentParser, text: str) -> list[str]:
     return names
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Verifies, measures and shows. Returns 0, 1 where something failed, or 2 for wrong usage."""
-    # So that whoever ends it does not leave servers behind.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    # So that whoever ends it does not leave servers behind; in the background of a shell, too, where SIGINT is ignored.
+    signal.signal(signal.SIGTERM, _interrupt)
     parser = _parser()
     options = parser.parse_args()
     values = _values(parser, options)
