@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -15,6 +17,8 @@ from turnwire.v1.response_pb2 import DoneReason
 
 if TYPE_CHECKING:
     from tests.grpc.conftest import Door, Doors, Peer
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Broken(StepEngine):
@@ -82,8 +86,8 @@ async def test_an_engine_that_went_down_fails_the_response_as_unavailable(open_d
         class Policy:
             prepare_append = services.policy.prepare_append
 
-            def prepare(self, request: Prepare) -> Any:
-                ready = prepare(request)
+            def prepare(self, request: Prepare, found: Any = NOTHING) -> Any:
+                ready = prepare(request, found)
                 fickle.down = True
                 # As engines do whose models change.
                 services.engines.replace(services.engines.engines)
@@ -162,13 +166,15 @@ async def test_a_check_that_is_broken_refuses_its_request_and_no_other(
         policy = services.policy
 
         class Policy:
-            def prepare(self, request: Prepare) -> Any:
+            def prepare(self, request: Prepare, found: Any = NOTHING) -> Any:
                 if request.settings.instructions == "break":
                     msg = "a bug"
                     raise ZeroDivisionError(msg)
-                return policy.prepare(request)
+                return policy.prepare(request, found)
 
-            def prepare_append(self, items: Any, visits: Any, conversations: Any) -> Any:
+            def prepare_append(
+                self, items: Any, visits: Any, conversations: Any, model: str = "", found: Any = NOTHING
+            ) -> Any:
                 msg = "another bug"
                 raise ZeroDivisionError(msg)
 

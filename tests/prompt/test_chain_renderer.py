@@ -13,6 +13,7 @@ from turnwire.server.prompt import vocabulary
 from turnwire.server.prompt.harmony import HarmonyRenderer
 from turnwire.server.prompt.harmony.marks import CALL, CHANNEL, END, MESSAGE, RETURN, START, word
 from turnwire.server.prompt.template import TemplateRenderer
+from turnwire.server.prompt.template.tokens import TemplateTokenizer
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.toolsets import NO_TOOLS
@@ -315,6 +316,7 @@ def test_a_whole_rendering_shows_the_history_from_its_items() -> None:
         ids = array("I", [*renderer.tokenizer.encode(f"answer {turn}", begins=False), end])
         chat.say(ids, reasoning("secret"), message(f"answer {turn}", Role.ROLE_ASSISTANT))
     assert made is not None
+    assert isinstance(renderer.tokenizer, TemplateTokenizer)
     shown = renderer.tokenizer.decode(made.rendered.join())
     assert [shown.count(f"question {turn}") for turn in range(3)] == [1, 1, 1]
     assert [shown.count(f"answer {turn}") for turn in range(2)] == [1, 1]

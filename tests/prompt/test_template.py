@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from turnwire.server.prompt.renderer import Head, RenderError, Step, plain_history
 from turnwire.server.prompt.template import TemplateRenderer
 from turnwire.server.prompt.template.renderer import TemplateChain
+from turnwire.server.prompt.template.tokens import TemplateTokenizer
 from turnwire.v1.item_pb2 import (
     ContentPart,
     FunctionCall,
@@ -266,6 +267,7 @@ def test_templates_cannot_reach_beyond_their_sandbox() -> None:
 def test_what_reads_like_a_special_token_inside_the_vocabulary_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     made: Model = model("chatml")
     tokenizer = made.renderer.tokenizer
+    assert isinstance(tokenizer, TemplateTokenizer)
     end = tokenizer.special.ids["<|im_end|>"]
     plain = tokenizer._encode_plain  # pyright: ignore[reportPrivateUsage]
 
