@@ -42,7 +42,7 @@ def draw(figures: Sequence[Figure], target: Path) -> None:
             steps = [step[which] for step in figure.steps]
             _waterfall(axis, ORDER, steps, [one[which] for one in figure.alone], named=not which)
             axis.set_title(f"{what}: {about}", loc="left")
-    canvas.suptitle(f"A turn after {HISTORY:,} tokens of history, beside the work of the model: none here")
+    canvas.suptitle(f"A turn after {HISTORY:,} tokens of history; the model itself takes no time here")
     canvas.savefig(target, format="svg", metadata={"Date": None})
     plt.close(canvas)
 
