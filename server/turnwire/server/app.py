@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -346,6 +347,9 @@ async def _serve(
     metrics.watch(lambda: [session.gauges() for session in services.sessions.values()])
     # Now and not with the first request, which would wait half a second for it.
     vocabulary.encoding()
+    # What is there now stays: looking through it again with every full collection would stop all lanes for that long.
+    gc.collect()
+    gc.freeze()
     room = SessionRoom(services, config.max_sessions, config.max_sessions_per_key)
     grpc_server = GrpcServer(services, keys, _options(config), on_refused=metrics.auth_failed, room=room)
     http_server = _http_server(config, room, LocalBackend(room, keys, metrics.auth_failed))
