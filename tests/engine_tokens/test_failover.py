@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from turnwire.client import Session, connect
 from turnwire.server.engine.tokens.opening import open_token_engine
-from turnwire.server.engine.tokens.port import TokenEngine
+from turnwire.server.engine.tokens.port import TokenDelta, TokenEngine, TokenPass, TokenRequest, TokenSink
 from turnwire.server.engine.tokens.replicas import Replicas
 from turnwire.server.engine.tokens.sglang_grpc import SglangGrpcEngine
 from turnwire.server.engine.tokens.vllm_grpc import VllmGrpcEngine
@@ -43,14 +43,49 @@ ANSWER = ids_of(
 )
 
 
+class Watched:
+    """An engine of whose output it is known how much has arrived: more than that dies with its process."""
+
+    def __init__(self, engine: TokenEngine) -> None:
+        self._engine = engine
+        self._arrived = 0
+        self._more = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def start(self, request: TokenRequest, sink: TokenSink) -> TokenPass:
+        watched = self
+
+        class Counting:
+            def output(self, delta: TokenDelta) -> None:
+                sink.output(delta)
+                watched._arrived += len(delta.ids)
+                watched._more.set()
+
+            def ended(self, outcome: Any) -> None:
+                sink.ended(outcome)
+
+        return self._engine.start(request, Counting())
+
+    async def arrived(self, ids: int) -> None:
+        async with asyncio.timeout(BOUND):
+            while self._arrived < ids:
+                self._more.clear()
+                await self._more.wait()
+
+
 @dataclass
 class Two:
     """A server in front of two engines; the chain of `THREAD` is at home at the first."""
 
+    kind: str
     home: Any
     other: Any
     pool: Pool[TokenEngine]
     session: Session
+    first: Watched
+    """The engine at home, as the server sees it."""
 
     async def create(self, **more: Any) -> Any:
         async with asyncio.timeout(BOUND):
@@ -73,15 +108,16 @@ def adapter(kind: str, address: str) -> TokenEngine:
 async def two(request: pytest.FixtureRequest, fake: Make) -> AsyncIterator[Two]:
     kind: str = request.param
     fakes = [await fake(kind) for _ in range(2)]
-    engines = [adapter(kind, each.address) for each in fakes]
+    engines: list[Any] = [Watched(adapter(kind, each.address)) for each in fakes]
     pool = Pool([(each.address, engine, 1.0) for each, engine in zip(fakes, engines, strict=True)])
     home = pool.pick(Chain(chain_key("", "", THREAD)), pool.members)
     if home is pool.members[1]:
         fakes.reverse()
+        engines.reverse()
     table = TokenTable.from_tiktoken(vocabulary.encoding())
     engine = await open_token_engine(Replicas(pool), HarmonyRenderer(), "harmony", table)
     async with serving(make_services((engine,))) as address, connect(address) as session:
-        yield Two(fakes[0], fakes[1], pool, session)
+        yield Two(kind, fakes[0], fakes[1], pool, session, engines[0])
     await engine.aclose()
 
 
@@ -103,7 +139,7 @@ async def test_an_engine_that_is_killed_in_the_middle_is_not_noticed(two: Two, a
     await two.home.script(ids=ANSWER, hold_after=after)
     await two.other.script(ids=ANSWER[after:])
     stream = await two.create(max_output_tokens=500)
-    await two.home.event("waiting")
+    await two.first.arrived(after)
     first = await two.home.event("request")
     two.home.process.kill()
     async with asyncio.timeout(BOUND):
@@ -133,7 +169,7 @@ async def test_an_engine_that_is_killed_in_the_middle_is_not_noticed(two: Two, a
 async def test_a_grammar_cannot_be_gone_on_with_so_that_the_loss_is_told(two: Two) -> None:
     await two.home.script(ids=ANSWER, hold_after=3)
     stream = await two.create(text={"format": {"type": "json_object"}})
-    await two.home.event("waiting")
+    await two.first.arrived(3)
     two.home.process.kill()
     async with asyncio.timeout(BOUND):
         done = await stream.until_done()
@@ -144,11 +180,11 @@ async def test_the_tokens_of_a_moved_pass_are_one_span(two: Two) -> None:
     await two.home.script(ids=ANSWER, hold_after=3)
     await two.other.script(ids=ANSWER[3:])
     stream = await two.create(token_output=TokenOutputRequest(in_done=True, logprobs=True))
-    await two.home.event("waiting")
+    await two.first.arrived(3)
     two.home.process.kill()
     async with asyncio.timeout(BOUND):
         done = await stream.until_done()
-    if isinstance(two.pool.members[0].engine, SglangGrpcEngine):
+    if two.kind == "sglang_grpc":
         # It tells the version of its weights, which nobody could vouch for over two engines.
         assert done.error.code == "engine_unavailable"
         return

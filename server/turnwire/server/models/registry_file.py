@@ -175,7 +175,8 @@ def _capabilities(table: Table | None) -> Capabilities:
 def _image_rule(table: Table | None) -> ImageRule:
     if table is None:
         return TILES
-    kind: Kind = table.choice("rule", {"tile": "tile", "patch": "patch"}) or "tile"
+    kinds: dict[str, Kind] = {"tile": "tile", "patch": "patch"}
+    kind = table.choice("rule", kinds) or "tile"
     told: dict[str, Any] = {
         "base": table.integer("base", low=0, high=_TOKENS),
         "tile": table.integer("tile", low=0, high=_TOKENS),
