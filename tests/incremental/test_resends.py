@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from turnwire.server.runtime.local import LocalCaller
 from turnwire.server.runtime.services import Services
 from turnwire.server.session.conversations import ConversationLimits, Conversations
 from turnwire.server.session.effects import Prepare
@@ -246,3 +247,34 @@ async def test_a_pause_of_a_held_response_is_known_too() -> None:
     history = [user("go"), *public(done.output), output_for(call)]
     assert await cached(services, history) > 0
     talk.leave()
+
+
+async def test_what_was_deleted_is_known_no_more(services: Services) -> None:
+    kept = await spoken(services, turns=1)
+    talk = Talk(services)
+    done = await talk.create(input=[user("a private matter")])
+    again = [user("a private matter"), *public(done.output), user("next")]
+    assert services.conversations is not None
+    assert await cached(services, again)
+    known = len(services.conversations)
+
+    await LocalCaller(talk.room, "", "http").delete_response(talk.response_id)
+
+    assert len(services.conversations) == known - 1
+    assert await cached(services, again) == 0
+    assert await cached(services, [*kept, user("next")])
+
+
+async def test_the_pauses_of_a_deleted_response_are_known_no_more() -> None:
+    services = make_services([scripted_engine(LOOP)])
+    talk = Talk(services)
+    done = await talk.create(input=[user("go")], hold=True)
+    for _ in range(2):
+        done = await talk.append(calls_of(done)[0])
+    assert services.conversations is not None
+    assert len(services.conversations) >= 3
+
+    await LocalCaller(talk.room, "", "http").delete_response(talk.response_id)
+
+    assert len(services.conversations) == 0
+    assert services.conversations.kept_bytes == 0

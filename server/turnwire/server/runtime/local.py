@@ -164,6 +164,8 @@ class LocalCaller:
             background.forget(run)
         if not await self._services.store.delete(self._principal, response_id) and run is None:
             raise not_found(response_id)
+        if self._services.conversations is not None:
+            self._services.conversations.forget(response_id)
 
     async def cancel_response(self, response_id: str) -> Response:
         """Cancels a background response; see `Caller`."""

@@ -37,6 +37,8 @@ class ConversationLimits:
 class Conversation:
     """A point at which a conversation stands, and what going on from it starts with."""
 
+    response_id: str
+    """The response that stood there last."""
     principal: str
     model: str
     digest: bytes
@@ -70,6 +72,8 @@ class Conversations:
         self.limits: Final = limits or ConversationLimits()
         self._known: OrderedDict[tuple[str, str, bool, bytes], tuple[Conversation, float]] = OrderedDict()
         """With the moment each was used last, the one unused for the longest time first."""
+        self._points: dict[str, list[tuple[str, str, bool, bytes]]] = {}
+        """What is known of each response."""
         self._shared = SharedBytes(budget)
         if budget is not None:
             budget.forget = self.shed
@@ -89,6 +93,7 @@ class Conversations:
         if digest in (UNKNOWN, NOTHING_SAID) or not self.limits.max_conversations:
             return
         conversation = Conversation(
+            state.id,
             state.principal,
             state.model,
             digest,
@@ -100,6 +105,7 @@ class Conversations:
         self._shared.hold(conversation.transcript)
         self._drop(conversation.key)
         self._known[conversation.key] = (conversation, now)
+        self._points.setdefault(state.id, []).append(conversation.key)
         self.expire(now)
         while len(self._known) > self.limits.max_conversations or self._shared.total > self.limits.max_bytes:
             self.shed()
@@ -135,6 +141,11 @@ class Conversations:
             self._known[conversation.key] = (conversation, now)
             self._known.move_to_end(conversation.key)
 
+    def forget(self, response_id: str) -> None:
+        """Forgets where a response ended and where it paused, since it was deleted."""
+        for key in tuple(self._points.get(response_id, ())):
+            self._drop(key)
+
     def expire(self, now: float) -> None:
         """Forgets what nobody went on from for too long."""
         while self._known:
@@ -153,4 +164,8 @@ class Conversations:
     def _drop(self, key: tuple[str, str, bool, bytes]) -> None:
         known = self._known.pop(key, None)
         if known is not None:
+            response_id = known[0].response_id
+            self._points[response_id].remove(key)
+            if not self._points[response_id]:
+                del self._points[response_id]
             self._shared.release(known[0].transcript)
