@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from turnwire.server.session.accounts import Spending
+from turnwire.server.session.chunks import Finish, PassUsage
 from turnwire.server.session.effects import Persist
+from turnwire.server.session.screens import Direction, Hit, Safety
 from turnwire.server.session.state import State
 from turnwire.v1.response_pb2 import DoneReason, ResponseStatus
 
 from .core import Core, tool
+from .screening import LetterScreener
 
 
 class Keeper:
@@ -142,3 +145,47 @@ def test_a_session_that_is_lost_records_what_it_had_at_work(core: Core, keeper: 
     assert sorted(outcome for outcome, *_ in keeper.outcomes) == ["cancelled", "cancelled"]
     said = next(spent for spent, _ in keeper.records if spent.output_tokens)
     assert said.estimated
+
+
+def lines(keeper: Keeper) -> list[tuple[str, bool, bool, int, int]]:
+    """What was recorded last: the outcome, whether it is an estimate and has a prompt, cached and output tokens."""
+    spent = keeper.records[-1][0]
+    return [(spent.outcome, spent.estimated, spent.input_tokens > 0, spent.cached_tokens, spent.output_tokens)]
+
+
+def test_what_was_sampled_before_the_input_was_flagged_is_counted(keeper: Keeper) -> None:
+    core = Core(keep=keeper, safety=Safety(remote=frozenset({Direction.INPUT})))
+    core.create("hello")
+    core.say("two", "tokens")
+    core.judge(Hit("weapons", blocks=True, code="cyber_policy"))
+
+    assert lines(keeper) == [("failed", True, True, 0, 2)]
+
+
+def test_what_an_engine_told_before_the_verdict_is_what_is_counted(keeper: Keeper) -> None:
+    core = Core(keep=keeper, safety=Safety(remote=frozenset({Direction.INPUT})))
+    request = core.create("hello")
+    core.say("all of it")
+    core.end(Finish(usage=PassUsage(input_tokens=100, cached_tokens=40, output_tokens=7)))
+    core.send({"cancel": {"response_id": core.id_of(request)}})
+
+    ((spent, _),) = keeper.records
+    assert (spent.input_tokens, spent.cached_tokens, spent.output_tokens) == (100, 40, 7)
+
+
+def test_an_answer_that_is_cut_off_costs_what_was_sampled_and_leaves_what_was_said(keeper: Keeper) -> None:
+    core = Core(keep=keeper, safety=Safety(screener=LetterScreener()))
+    first = core.create("hello")
+    core.say("well")
+    core.end(Finish(usage=PassUsage(input_tokens=100, output_tokens=1)))
+    second = core.create("more", previous_response_id=core.id_of(first))
+    core.say("well ")
+    core.say("z and a lot more that nobody is told")
+
+    state = core.session.find(core.id_of(second))
+    assert state is not None
+    (outcome, estimated, prompted, cached, output), *_ = lines(keeper)
+    assert (outcome, estimated, prompted, output) == ("incomplete", True, True, 2)
+    assert 0 < cached <= state.transcript.tokens
+    # The prompt as it was counted, and the one token that was said.
+    assert state.context_tokens == keeper.records[-1][0].input_tokens + 1

@@ -235,7 +235,9 @@ class Passes:
         run.record = outcome.record
         if outcome.record is not None:
             run.unreported.append(outcome.record)
-        run.context_tokens = tally.input + tally.output
+        # What was sampled and not said is no part of what follows.
+        said = sum(entry.tokens for entry in run.pass_entries) if run.cut else tally.output
+        run.context_tokens = tally.input + said
         run.beside = max(0, tally.input - run.transcript.tokens)
         if not whole:
             self._hosting.drop(run)
@@ -353,10 +355,18 @@ class Passes:
         """Counts what a pass has cost whose engine did not come to say so: its prompt, once a token was sampled from
         it, and what was sampled."""
         known = run.pass_tally
-        if run.phase is Phase.PAUSED or run.clocks.first_token is None or known.input or known.output:
+        if run.phase is Phase.PAUSED or run.clocks.started is None or known.input or known.output:
             return
         prompt = run.transcript.tokens
-        sampled = sum(entry.tokens for entry in run.lost)
-        if run.assembler is not None:
-            sampled += run.assembler.open_tokens
-        run.lost_tally = Tally(prompt, min(run.context_tokens, prompt), sampled)
+        cached = min(run.context_tokens, prompt)
+        if run.watch is not None and (run.watch.tokens or run.watch.outcome is not None):
+            # Whatever of it waited for a verdict was sampled all the same.
+            usage = run.watch.cost(prompt, cached)
+            run.lost_tally = Tally(
+                usage.input_tokens or prompt, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens
+            )
+        elif run.clocks.first_token is not None:
+            sampled = sum(entry.tokens for entry in run.lost)
+            if run.assembler is not None:
+                sampled += run.assembler.open_tokens
+            run.lost_tally = Tally(prompt, cached, sampled)

@@ -217,6 +217,10 @@ class Run:
     """Of the passes before it that ended without a `done`."""
     lost_tally: Tally = field(default_factory=Tally)
     """Of a pass that was cut off, as far as the server counted itself; no part of the public usage."""
+    cut: bool = False
+    """Whether a classifier ended it because of what it said."""
+    estimated: bool = False
+    """Whether the server counted itself what `pass_tally` holds."""
     carried_times: StageTimes = field(default_factory=StageTimes)
     """Where their time went."""
     record: TokenRecord | None = None

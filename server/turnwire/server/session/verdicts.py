@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Final, Protocol
 
-from turnwire.server.session.chunks import Chunk, EngineFailure, Finish
+from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishReason
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import AbortPass, PausePass, Prepared, ToolResult
 from turnwire.server.session.hosted import Listed
@@ -254,13 +254,13 @@ class Verdicts:
         if not self._gate():
             self._send_piece(run, watch)
             return False
+        watch.outcome = outcome
         if stopped:
             self._cut(run)
             return True
         run.set_deadline("first_token", None)
         # The engine is free, whatever the pass waits for.
         run.pass_live = run.engine_paused = False
-        watch.outcome = outcome
         self._send_piece(run, watch)
         self._go_on(run, watch)
         return True
@@ -373,14 +373,16 @@ class Verdicts:
         assert watch is not None
         if run.pass_live:
             self._context.effects.append(AbortPass(run.pass_id))
-        outcome = watch.cut()
+        run.cut = True
+        run.estimated = watch.outcome is None
+        usage = watch.cost(run.transcript.tokens, min(run.context_tokens, run.transcript.tokens))
         watch.held.clear()
         watch.held_bytes = 0
         watch.pending.clear()
         watch.outcome = None
         # What was not let out is not said either.
         watch.screen = None
-        self._passes.conclude(run, outcome)
+        self._passes.conclude(run, Finish(FinishReason.CONTENT_FILTER, usage))
 
 
 def _tell(run: Run, categories: Sequence[str]) -> None:

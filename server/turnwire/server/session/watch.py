@@ -18,7 +18,6 @@ from turnwire.server.session.chunks import (
     Channel,
     Chunk,
     Finish,
-    FinishReason,
     PassUsage,
     TextChunk,
 )
@@ -184,10 +183,16 @@ class Watch:
             self.overlap = self.overlap._replace(model=self.screen.tails)
         return self.overlap
 
-    def cut(self) -> Finish:
-        """Returns the end of a pass that is cut here."""
-        usage = PassUsage(output_tokens=self.tokens, reasoning_tokens=self.reasoning_tokens)
-        return Finish(FinishReason.CONTENT_FILTER, usage)
+    def cost(self, prompt: int, cached: int) -> PassUsage:
+        """Returns what the pass has cost: as its engine counted it, if that came to say so, else as far as it was seen.
+
+        Args:
+            prompt: The prompt's tokens as the server counts them.
+            cached: How many of them the engine had seen before.
+        """
+        if self.outcome is not None:
+            return self.outcome.usage
+        return PassUsage(prompt, cached, self.tokens, self.reasoning_tokens)
 
 
 def last_entries(transcript: Transcript) -> list[Entry]:
