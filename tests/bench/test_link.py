@@ -64,10 +64,29 @@ def test_a_window_that_has_grown_stays_while_there_is_something_to_send() -> Non
     assert window.admit(0.25, 4 * INITIAL_WINDOW) == [(0.25, 4 * INITIAL_WINDOW)]
 
 
-def test_a_window_starts_again_after_quiet() -> None:
+def test_a_window_is_halved_for_each_time_out_of_quiet() -> None:
+    # The time-out is 300 ms here; the last piece is sent at 0.2 and leaves a window of eight times the initial one.
+    window = SlowStart(0.1)
+    window.admit(0.0, 7 * INITIAL_WINDOW)
+    assert window.admit(0.49, 1) == [(0.49, 1)]
+    assert window.window == 8 * INITIAL_WINDOW
+    assert window.admit(0.49 + 0.31, 1) == [(0.80, 1)]
+    assert window.window == 4 * INITIAL_WINDOW
+    window.admit(0.80 + 0.61, 1)
+    assert window.window == INITIAL_WINDOW
+
+
+def test_a_window_never_falls_below_its_beginning() -> None:
     window = SlowStart(0.1)
     window.admit(0.0, 3 * INITIAL_WINDOW)
-    assert window.admit(10.0, 2 * INITIAL_WINDOW)[0] == (10.0, INITIAL_WINDOW)
+    assert window.admit(1e6, 2 * INITIAL_WINDOW) == [(1e6, INITIAL_WINDOW), (1e6 + 0.1, INITIAL_WINDOW)]
+
+
+def test_a_window_that_is_not_made_use_of_does_not_grow() -> None:
+    window = SlowStart(0.1)
+    for turn in range(100):
+        window.admit(turn * 0.2, SEGMENT)
+    assert window.window == INITIAL_WINDOW
 
 
 def test_a_sender_waits_for_room_for_a_segment() -> None:

@@ -15,9 +15,8 @@ SEGMENT: Final = 1460
 """Bytes of a full TCP segment over Ethernet."""
 INITIAL_WINDOW: Final = 10 * SEGMENT
 """RFC 6928."""
-IDLE: Final = 0.2
-"""Seconds of quiet, beyond a round trip, after which the window starts again (RFC 2861): Linux's least retransmission
-time-out, 200 ms."""
+LEAST_VARIANCE: Final = 0.2
+"""Seconds that Linux's retransmission time-out is above the round trip at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +31,19 @@ class Path:
 
 
 class SlowStart:
-    """The sender's congestion window while nothing is lost: it grows by what is acknowledged (RFC 5681, section 3.1).
+    """The sender's congestion window while nothing is lost, by the habits of Linux.
 
-    The receiver is taken to acknowledge at once, one round trip after the sending, and its own window to be endless.
+    It grows by what is acknowledged (RFC 5681, section 3.1), but only where the sender makes use of it: while it is less
+    than twice what was under way. After quiet it is halved for each retransmission time-out that passed (RFC 2861). The
+    receiver is taken to acknowledge at once, one round trip after the sending, and its own window to be endless.
     """
 
     def __init__(self, rtt: float) -> None:
         """Takes the round trip in seconds."""
         self._rtt = rtt
-        self._flying: deque[tuple[float, int]] = deque()
-        """When what was sent is acknowledged, and its bytes."""
+        self._timeout = rtt + LEAST_VARIANCE
+        self._flying: deque[tuple[float, int, int]] = deque()
+        """When what was sent is acknowledged, its bytes, and all that were under way with it."""
         self._in_flight = 0
         self._last_sent = 0.0
         self.window = INITIAL_WINDOW
@@ -50,8 +52,10 @@ class SlowStart:
     def admit(self, at: float, size: int) -> list[tuple[float, int]]:
         """Returns the moments at which pieces of so many bytes may be sent, from a moment on that never goes back."""
         self._acknowledged(at)
-        if not self._flying and at - self._last_sent > self._rtt + IDLE:
-            self.window = INITIAL_WINDOW
+        if not self._flying:
+            # Beyond a few halvings all windows are as they were at the beginning.
+            quiet = min(64, int((at - self._last_sent) / self._timeout))
+            self.window = max(INITIAL_WINDOW, self.window >> quiet)
         pieces: list[tuple[float, int]] = []
         while size:
             room = self.window - self._in_flight
@@ -59,8 +63,8 @@ class SlowStart:
             if room >= min(size, SEGMENT):
                 piece = min(size, room)
                 pieces.append((at, piece))
-                self._flying.append((at + self._rtt, piece))
                 self._in_flight += piece
+                self._flying.append((at + self._rtt, piece, self._in_flight))
                 self._last_sent = at
                 size -= piece
             else:
@@ -70,9 +74,10 @@ class SlowStart:
 
     def _acknowledged(self, now: float) -> None:
         while self._flying and self._flying[0][0] <= now:
-            _, size = self._flying.popleft()
+            _, size, together = self._flying.popleft()
             self._in_flight -= size
-            self.window += size
+            if self.window < 2 * together:
+                self.window += size
 
 
 class Link:
