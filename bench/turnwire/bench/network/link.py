@@ -33,9 +33,10 @@ class Path:
 class SlowStart:
     """The sender's congestion window while nothing is lost, by the habits of Linux.
 
-    It grows by what is acknowledged (RFC 5681, section 3.1), but only where the sender makes use of it: while it is less
-    than twice what was under way. After quiet it is halved for each retransmission time-out that passed (RFC 2861). The
-    receiver is taken to acknowledge at once, one round trip after the sending, and its own window to be endless.
+    It grows by what is acknowledged (RFC 5681, section 3.1), but only where the sender makes use of it: while it is
+    less than twice what was under way. After quiet it is halved for each retransmission time-out that passed (RFC
+    2861). The receiver is taken to acknowledge at once, one round trip after the sending, and its own window to be
+    endless.
     """
 
     def __init__(self, rtt: float) -> None:
