@@ -163,6 +163,8 @@ async def shop(
     data = DataRoom(DataConfig(folder, **config), sums, lambda model: price, LoopClock().wall, tool_sets)
     try:
         made = make_services([engine], store=data.store, ledger=data.ledger, tool_sets=tool_sets, **(services or {}))
+        if made.conversations is not None:
+            data.store.mark = made.conversations.marker.mark
         room = SessionRoom(made)
         yield Shop(data, sums, made, room, folder)
         await room.background.aclose()

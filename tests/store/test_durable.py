@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
+import json
 import sqlite3
 from array import array
 from pathlib import Path
@@ -21,7 +23,8 @@ from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
 from turnwire.v1.errors import RequestError
 from turnwire.v1.item_pb2 import Item, Message, MessageContent, Reasoning, Role
-from turnwire.v1.response_pb2 import IncompleteDetails, ResponseCreate, ResponseError, ResponseStatus
+from turnwire.v1.json import to_json
+from turnwire.v1.response_pb2 import IncompleteDetails, Response, ResponseCreate, ResponseError, ResponseStatus
 from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolSet
 from turnwire.v1.usage_pb2 import Usage
 
@@ -210,6 +213,26 @@ async def test_a_stored_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
         segments = [list(state.transcript.segments()) for state in states if state is not None]
         # Read once, shared by all.
         assert segments[0][-3] is segments[1][-3] is segments[2][-3]
+
+
+async def test_what_was_gone_on_from_after_a_restart_is_known_when_it_is_sent_again(tmp_path: Path) -> None:
+    def said(text: str, answer: Response) -> list[Any]:
+        return [{"role": "user", "content": text}, *(json.loads(to_json(item)) for item in answer.output)]
+
+    async with shop(tmp_path) as scene:
+        first = await scene.completed("one")
+    async with shop(tmp_path) as scene:
+        second = await scene.completed("two", previous_response_id=first.id)
+        history = [*said("one", first), *said("two", second)]
+        other = copy.deepcopy(history)
+        other[0]["content"] = "ones"
+        new = {"role": "user", "content": "three"}
+
+        known = await scene.completed(input=[*history, new])
+        unknown = await scene.completed(input=[*other, new])
+
+    assert known.usage.input_tokens_details.cached_tokens == second.usage.total_tokens
+    assert unknown.usage.input_tokens_details.cached_tokens == 0
 
 
 async def test_a_thousand_turns_come_back_and_are_read_once(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def _services(
     budget = Budget(config.max_kept_bytes)
     remembers = config.known.max_conversations > 0 and switches.item_cache
     conversations = Conversations(os.urandom(32), config.known, budget) if remembers else None
+    if conversations is not None and isinstance(books.store, DurableStore):
+        books.store.mark = conversations.marker.mark
     services = Services(
         engines=registry,
         policy=policy,

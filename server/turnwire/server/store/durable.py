@@ -11,11 +11,12 @@ import threading
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from turnwire.server.session.marks import UNKNOWN
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import ToolSets
 from turnwire.server.session.transcript import Transcript
 from turnwire.server.store.memory import MemoryStore
-from turnwire.server.store.reading import Found, join, state_of
+from turnwire.server.store.reading import Found, Mark, join, state_of
 from turnwire.server.store.records import SegmentRecord
 from turnwire.server.store.responses import digests, find_blobs, find_body, find_item, find_segment
 from turnwire.server.store.writing import Segments
@@ -60,6 +61,8 @@ class DurableStore:
         self._deleted = deleted
         self._oldest = oldest
         self._deletions = 0
+        self.mark: Mark = lambda item: UNKNOWN
+        """Marks what is read, so that it is known when a client sends it once more; by default nothing is known."""
 
     def put(self, state: State) -> None:
         """Keeps a response in memory; whoever puts it has recorded it."""
@@ -141,4 +144,4 @@ class DurableStore:
         while (base := self._segments.find(name)) is None:
             rows.append(find_segment(self._db, name))
             name = rows[-1].parent
-        return join(base, reversed(rows), self._segments)
+        return join(base, reversed(rows), self._segments, self.mark)

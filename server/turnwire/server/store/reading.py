@@ -6,7 +6,7 @@ Above it: the durable store. Below it: the database, records, and the core's val
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,12 @@ from turnwire.server.session.calls import CallKey
 from turnwire.server.session.chain import Chain
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.hosted import Approval, Listing
-from turnwire.server.session.marks import UNKNOWN
 from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import NO_TOOLS, ToolSets
 from turnwire.server.session.transcript import Entry, Origin, Transcript
 from turnwire.server.store.records import EntryRecord, SegmentRecord, StateRecord, TokensRecord, UnreadableRecord
 from turnwire.server.store.writing import Segments
+from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import IncompleteDetails, ResponseError
 from turnwire.v1.tool_pb2 import ToolSet
 from turnwire.v1.usage_pb2 import Usage
@@ -38,27 +38,30 @@ class Found:
     """What the digests of the record stand for."""
 
 
-def join(base: Transcript, rows: Iterable[SegmentRecord], segments: Segments) -> Transcript:
+Mark = Callable[[Item], bytes]
+"""Marks an item by the key of this process; see `turnwire.server.session.marks`."""
+
+
+def join(base: Transcript, rows: Iterable[SegmentRecord], segments: Segments, mark: Mark) -> Transcript:
     """Returns the transcript that some segments make.
 
     Args:
         base: What the first of them goes on from.
         rows: Segments, oldest first, each the parent of the next.
         segments: Where names are kept; those of the rows are added.
+        mark: Marks their items anew: marks are by a key of the process that made them.
     """
     transcript = base
     for row in rows:
         made = Transcript(
             transcript,
-            tuple(map(_entry, row.entries)),
+            tuple(_marked(entry, mark) for entry in row.entries),
             frozenset(CallKey(*key) for key in row.open_calls),
             row.turns,
             None if row.tokens is None else _tokens(row.tokens),
             Chain(row.chain) if row.chain else None,
             truncated=row.truncated,
         )
-        # Marks are by a key of the process that made them.
-        made.digest = UNKNOWN
         segments.name(made, row.id)
         transcript = made
     return transcript
@@ -102,6 +105,12 @@ def _status(number: int) -> Any:
 
 def _entry(record: EntryRecord) -> Entry:
     return Entry(record.data, Origin(record.origin), record.tokens, record.opened)
+
+
+def _marked(record: EntryRecord, mark: Mark) -> Entry:
+    entry = _entry(record)
+    entry.mark = mark(entry.item())
+    return entry
 
 
 def _tokens(record: TokensRecord) -> TokenRecord:
