@@ -177,6 +177,34 @@ async def test_a_held_response_has_a_line_for_every_pause_and_its_end_costs_noth
     assert [[line[fact] for fact in facts] for line in ended] == [[1, "paused", 2, 0, 5], [2, "cancelled", 8, 7, 4]]
 
 
+async def test_a_held_response_that_was_deleted_goes_on_and_does_not_come_back(tmp_path: Path) -> None:
+    engine = StepEngine()
+    async with shop(tmp_path, engine) as scene:
+        runner = scene.room.enter("", "grpc")
+        create(runner, "one two", hold=True)
+        step = await next_pass(engine)
+        step.emit([CallStart("look", call_id="call_1"), CallEnd()])
+        step.end(Finish())
+        events = await until(runner, "done")
+        response_id = next(event for event in events if event.HasField("created")).created.response.id
+        await scene.caller().delete_response(response_id)
+        request = ConnectRequest(append=ResponseAppend(response_id=response_id))
+        output = request.append.input.add().function_call_output
+        output.call_id, output.output.text = "call_1", "sunny"
+        send(runner, request)
+        (await next_pass(engine)).end(Finish())
+        (*_, done) = await until(runner, "done")
+        scene.room.leave(runner)
+
+        assert done.done.reason == DoneReason.DONE_REASON_COMPLETED
+        with pytest.raises(RequestError, match="not found"):
+            await scene.get(response_id)
+        assert [line["outcome"] for line in await scene.lines()] == ["paused", "completed"]
+        assert rows(tmp_path, "responses") == 0
+        assert scene.services.conversations is not None
+        assert len(scene.services.conversations) == 0
+
+
 async def test_the_record_is_written_before_done_can_be_taken(tmp_path: Path) -> None:
     engine = StepEngine()
     async with shop(tmp_path, engine) as scene:

@@ -24,7 +24,7 @@ from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import RequestError, reject
-from turnwire.v1.response_pb2 import Response, ResponseCreate
+from turnwire.v1.response_pb2 import Response, ResponseCreate, ResponseStatus
 from turnwire.v1.responses_service_pb2 import (
     CompactResponseResponse,
     ConnectResponse,
@@ -155,15 +155,23 @@ class LocalCaller:
                 yield events
 
     async def delete_response(self, response_id: str) -> None:
-        """Deletes a stored response, and ends it if it is at work in the background; see `Caller`."""
+        """Deletes a stored response, and ends it if it is at work in the background; see `Caller`.
+
+        One that is held open by a session goes on there, and is not stored again.
+        """
         background = self._room.background
         run = background.find(self._principal, response_id)
         if run is not None:
             run.deleted = True
             await run.stop()
             background.forget(run)
+        state = await self._services.store.get(self._principal, response_id)
         if not await self._services.store.delete(self._principal, response_id) and run is None:
             raise not_found(response_id)
+        if state is not None and state.status == ResponseStatus.RESPONSE_STATUS_IN_PROGRESS:
+            for session in self._services.sessions.values():
+                if session.principal == self._principal:
+                    session.deleted(response_id)
         if self._services.conversations is not None:
             self._services.conversations.forget(response_id)
 

@@ -16,7 +16,7 @@ from turnwire.server.session.stage_times import measure, total
 from turnwire.server.session.state import State
 from turnwire.server.session.states import Phase
 from turnwire.v1.error_pb2 import Error
-from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails, ResponseCreate, ResponseError, ResponseStatus
+from turnwire.v1.response_pb2 import DoneReason, IncompleteDetails, ResponseError, ResponseStatus
 from turnwire.v1.usage_pb2 import StageTimes
 
 STATUS: dict[DoneReason.ValueType, ResponseStatus.ValueType] = {
@@ -58,12 +58,12 @@ class Keeping:
         paused = run.clocks.paused is not None
         times = StageTimes() if paused else total(run.carried_times, self.times(run))
         spent = spending(run, context.config.principal, context.wall, reason, code, times)
-        return keep(spent, state if _stored(run.settings) else None)
+        return keep(spent, state if _stored(run) else None)
 
     def _list(self, run: Run, state: State, *, recorded: bool) -> None:
         context = self._context
         context.retention.list(state)
-        if context.config.conversations is not None:
+        if context.config.conversations is not None and not run.deleted:
             context.config.conversations.remember(state, context.now)
         self._persist(run, state, recorded=recorded)
 
@@ -105,7 +105,7 @@ class Keeping:
         )
 
     def _persist(self, run: Run, state: State, *, recorded: bool) -> None:
-        if _stored(run.settings):
+        if _stored(run):
             self._context.effects.append(Persist(state, recorded))
 
     def begun(self, run: Run) -> None:
@@ -144,5 +144,5 @@ class Keeping:
         return measure(run.clocks, self._context.now, first_pass=run.passes <= 1)
 
 
-def _stored(settings: ResponseCreate) -> bool:
-    return settings.store or not settings.HasField("store")
+def _stored(run: Run) -> bool:
+    return not run.deleted and (run.settings.store or not run.settings.HasField("store"))

@@ -217,6 +217,8 @@ class Run:
     """Of the passes before it that ended without a `done`."""
     lost_tally: Tally = field(default_factory=Tally)
     """Of a pass that was cut off, as far as the server counted itself; no part of the public usage."""
+    deleted: bool = False
+    """Whether it was deleted while it was at work: it goes on, and nothing more of it is stored."""
     cut: bool = False
     """Whether a classifier ended it because of what it said."""
     estimated: bool = False

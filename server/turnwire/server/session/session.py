@@ -354,6 +354,12 @@ class Session:
         run = self._context.by_id.get(response_id)
         return None if run is None else self._endings.keeping.snapshot(run)
 
+    def deleted(self, response_id: str) -> None:
+        """Hears that a response was deleted. One that is at work goes on, and is not stored again."""
+        run = self._context.by_id.get(response_id)
+        if run is not None:
+            run.deleted = True
+
     def gauges(self) -> Gauges:
         """Returns what is in use, for metrics."""
         runs = self._context.runs.values()
