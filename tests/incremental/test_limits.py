@@ -13,6 +13,7 @@ from turnwire.server.engine.stepped import StepEngine, SteppedPass
 from turnwire.server.runtime.services import Services
 from turnwire.server.session.chunks import Channel, Finish, PassUsage, TextChunk
 from turnwire.server.session.prompt import Prompt
+from turnwire.server.store.memory import MemoryStore
 from turnwire.server.testing import make_services
 
 from .fakes import scripted_engine
@@ -106,6 +107,32 @@ async def test_what_is_listed_of_a_truncated_response_is_what_was_sent(services:
     assert len(state.input_items()) == 1
     assert len(state.output) == 1
     assert state.transcript.truncated
+    talk.leave()
+
+
+@pytest.mark.parametrize("shortened", ["truncation", "compaction"])
+async def test_what_was_sent_and_left_out_counts_as_kept_for_who_lists_it(shortened: str) -> None:
+    store = MemoryStore(max_bytes=150_000)
+    services = make_services([scripted_engine(SAYS.replace("200", "20000"))], store=store)
+    talk = Talk(services)
+    said = [{"role": "assistant", "content": f"{number} " + "word " * 2_000} for number in range(20)]
+    if shortened == "truncation":
+        body: dict[str, Any] = {"truncation": "auto"}
+    else:
+        body = {"context_management": [{"type": "compaction", "compact_threshold": 1_000}]}
+        said = said[:9]
+    ids: list[str] = []
+    for number in range(4):
+        items = [*said, {"role": "user", "content": f"go {number}"}]
+        await talk.create(input=items, previous_response_id=None, **body)
+        ids.append(talk.response_id)
+    state = await store.get("", ids[-1])
+    assert state is not None
+    assert len(state.input_items()) == len(said) + 1
+    sent = sum(len(entry.data) for entry in state.brought())
+
+    assert await store.get("", ids[0]) is None
+    assert services.budget.shared.total > sent > state.transcript.bytes
     talk.leave()
 
 

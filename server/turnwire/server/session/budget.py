@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from turnwire.server.session.state import State
 from turnwire.server.session.transcript import Transcript
 
 PATIENCE: Final = 64
@@ -91,6 +92,23 @@ class SharedBytes:
         del self._holders[held]
         self.total -= known >> _SIZE
         return bool(known >> _WHOLE & 1)
+
+
+def hold(shared: SharedBytes, state: State) -> None:
+    """Counts all that a response keeps in memory."""
+    shared.hold(state.transcript, state.settings)
+    # Where a conversation became shorter, the rest is kept for who asks what was sent and said.
+    for beside in (state.resent, state.earlier):
+        if beside.length:
+            shared.hold(beside)
+
+
+def release(shared: SharedBytes, state: State) -> None:
+    """Counts it no more."""
+    shared.release(state.transcript, state.settings)
+    for beside in (state.resent, state.earlier):
+        if beside.length:
+            shared.release(beside)
 
 
 class Member:

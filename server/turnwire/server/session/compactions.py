@@ -89,6 +89,7 @@ class Compactions:
             instead=whole,
             truncated=whole.truncated,
         )
+        run.put_beside()
         run.before = run.transcript
         run.earlier = run.earlier.extend(run.output[run.earlier.length :], NO_CALLS)
         run.context_tokens = 0

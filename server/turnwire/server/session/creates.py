@@ -284,6 +284,8 @@ class Creates:
             run.transcript.chain = run.transcript.chain or chain
             run.context_tokens = 0
         self._passes.verdicts.admitted(run, history)
+        if ready.window is not None:
+            run.put_beside()
         run.parent = None
         run.before = run.transcript
         self._endings.created(run)

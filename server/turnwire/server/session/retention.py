@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-from turnwire.server.session.budget import Budget, Member, SharedBytes
+from turnwire.server.session.budget import Budget, Member, hold, release
 from turnwire.server.session.state import State
 
 
@@ -79,10 +79,10 @@ class Tree:
 
     def list(self, state: State) -> None:
         """Makes a state addressable, or replaces an earlier checkpoint of the same response."""
-        _hold(self._shared, state)
+        hold(self._shared, state)
         earlier = self._states.pop(state.id, None)
         if earlier is not None:
-            _release(self._shared, earlier)
+            release(self._shared, earlier)
         self._states[state.id] = state
         if state.parent_id in self._states:
             self._parents[state.parent_id] = None
@@ -100,7 +100,7 @@ class Tree:
         if not self._closed:
             self._closed = True
             for state in self._states.values():
-                _release(self._shared, state)
+                release(self._shared, state)
             self._member.leave()
 
     def shed(self) -> bool:
@@ -110,7 +110,7 @@ class Tree:
             return False
         state = self._states.pop(victim)
         self._parents.pop(victim, None)
-        _release(self._shared, state)
+        release(self._shared, state)
         return True
 
     def _victim(self, keep: str) -> str | None:
@@ -157,7 +157,7 @@ class LatestPerLane:
 
     def list(self, state: State) -> None:
         """Makes a state its lane's latest."""
-        _hold(self._shared, state)
+        hold(self._shared, state)
         self._drop(state.lane)
         self._lanes[state.lane] = state
         self._ids[state.id] = state.lane
@@ -177,7 +177,7 @@ class LatestPerLane:
         if not self._closed:
             self._closed = True
             for state in self._lanes.values():
-                _release(self._shared, state)
+                release(self._shared, state)
             self._member.leave()
 
     def shed(self) -> bool:
@@ -195,19 +195,4 @@ class LatestPerLane:
         state = self._lanes.pop(lane, None)
         if state is not None:
             del self._ids[state.id]
-            _release(self._shared, state)
-
-
-def _hold(shared: SharedBytes, state: State) -> None:
-    shared.hold(state.transcript, state.settings)
-    # Where a conversation became shorter, the rest is kept for who asks what was sent and said.
-    for beside in (state.resent, state.earlier):
-        if beside.length:
-            shared.hold(beside)
-
-
-def _release(shared: SharedBytes, state: State) -> None:
-    shared.release(state.transcript, state.settings)
-    for beside in (state.resent, state.earlier):
-        if beside.length:
-            shared.release(beside)
+            release(self._shared, state)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from turnwire.server.session.calls import FAMILIES, CallKey
+from turnwire.server.session.calls import FAMILIES, NO_CALLS, CallKey
 from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.deadlines import Deadline
 from turnwire.server.session.effects import ToolResult
@@ -159,7 +159,8 @@ class Run:
     """The transcript after the input, where the output begins."""
     input: tuple[Entry, ...] = ()
     resent: Transcript = EMPTY
-    """What the request sent once more of a known conversation, before `input`."""
+    """What the request brought before `input`: what it sent once more of a known conversation, and all of it where the
+    conversation goes on without some of that."""
     output: list[Entry] = field(default_factory=list[Entry])
     earlier: Transcript = EMPTY
     """What of it came before `before`, since the conversation was compacted meanwhile."""
@@ -250,6 +251,12 @@ class Run:
         order = {key: n for n, key in enumerate(self.pass_calls)}
         waits = [key for key in open_calls if FAMILIES[key.family].must_answer or key in order]
         return sorted(waits, key=lambda key: (order.get(key, len(order)), key))
+
+    def put_beside(self) -> None:
+        """Keeps the input beside a transcript that goes on without some of it, where its bytes count on their own."""
+        if self.input:
+            self.resent = self.resent.extend(self.input, NO_CALLS)
+            self.input = ()
 
     def read_steers(self) -> None:
         """Moves what the client said at the pause behind the outputs it brought."""

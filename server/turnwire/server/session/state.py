@@ -66,7 +66,8 @@ class State:
     continuable: bool = True
     """Whether it can be continued from. A response that failed or was cancelled before its first pause cannot."""
     resent: Transcript = EMPTY
-    """What the request brought before that, of a known conversation: the same items, as they are kept there."""
+    """What the request brought before that: of a known conversation the same items, as they are kept there; and all of
+    it where `transcript` goes on without some of that."""
 
     earlier: Transcript = EMPTY
     """What of the output came before `before`, where the conversation was compacted meanwhile."""

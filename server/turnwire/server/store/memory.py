@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
-from turnwire.server.session.budget import SharedBytes
+from turnwire.server.session.budget import SharedBytes, hold, release
 from turnwire.server.session.state import State
 from turnwire.server.session.transcript import item_id
 
@@ -29,7 +29,7 @@ class MemoryStore:
     def put(self, state: State) -> None:
         """Keeps a response, or replaces an earlier checkpoint of it."""
         key = (state.principal, state.id)
-        self._shared.hold(state.transcript)
+        hold(self._shared, state)
         self._drop(key)
         self._states[key] = state
         while len(self._states) > self._max_responses or (
@@ -66,5 +66,5 @@ class MemoryStore:
         state = self._states.pop(key, None)
         if state is None:
             return False
-        self._shared.release(state.transcript)
+        release(self._shared, state)
         return True
