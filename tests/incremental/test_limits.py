@@ -112,10 +112,10 @@ async def test_what_is_listed_of_a_truncated_response_is_what_was_sent(services:
 
 @pytest.mark.parametrize("shortened", ["truncation", "compaction"])
 async def test_what_was_sent_and_left_out_counts_as_kept_for_who_lists_it(shortened: str) -> None:
-    store = MemoryStore(max_bytes=150_000)
+    store = MemoryStore(max_bytes=500_000 if shortened == "truncation" else 250_000)
     services = make_services([scripted_engine(SAYS.replace("200", "20000"))], store=store)
     talk = Talk(services)
-    said = [{"role": "assistant", "content": f"{number} " + "word " * 2_000} for number in range(20)]
+    said = [{"role": "assistant", "content": f"{number} " + "word " * 2_000} for number in range(60)]
     if shortened == "truncation":
         body: dict[str, Any] = {"truncation": "auto"}
     else:

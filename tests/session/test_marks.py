@@ -66,6 +66,10 @@ def said(text: str, **more: Any) -> dict[str, Any]:
             },
         ),
         (
+            {"role": "user", "content": [OTHER | {"detail": "auto"}]},
+            {"role": "user", "content": [{key: value for key, value in OTHER.items() if key != "detail"}]},
+        ),
+        (
             {
                 "type": "web_search_call",
                 "id": "ws_1",

@@ -144,7 +144,7 @@ def _parts(parts: Iterable[ContentPart]) -> list[str]:
                 said += ("refusal", part.refusal.refusal)
             case "input_image":
                 image = part.input_image
-                said += ("image", image.image_url, image.file_id, image.detail)
+                said += ("image", image.image_url, image.file_id, image.detail or "auto")
             case "input_file":
                 file = part.input_file
                 said += ("file", file.file_id, file.file_data, file.file_url, file.filename)
