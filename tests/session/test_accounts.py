@@ -171,6 +171,7 @@ def test_what_an_engine_told_before_the_verdict_is_what_is_counted(keeper: Keepe
 
     ((spent, _),) = keeper.records
     assert (spent.input_tokens, spent.cached_tokens, spent.output_tokens) == (100, 40, 7)
+    assert not spent.estimated
 
 
 def test_an_answer_that_is_cut_off_costs_what_was_sampled_and_leaves_what_was_said(keeper: Keeper) -> None:

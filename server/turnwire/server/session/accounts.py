@@ -142,7 +142,7 @@ def spending(
         cached_tokens=since.cached,
         output_tokens=since.output,
         reasoning_tokens=since.reasoning,
-        estimated=run.estimated or bool(run.lost_tally.input or run.lost_tally.output),
+        estimated=run.estimated,
         times=times,
         end_user=run.about.end_user or settings.safety_identifier or settings.user,
         labels=run.about.labels,

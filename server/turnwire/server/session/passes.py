@@ -362,6 +362,7 @@ class Passes:
         if run.watch is not None and (run.watch.tokens or run.watch.outcome is not None):
             # Whatever of it waited for a verdict was sampled all the same.
             usage = run.watch.cost(prompt, cached)
+            run.estimated = run.watch.outcome is None
             run.lost_tally = Tally(
                 usage.input_tokens or prompt, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens
             )
@@ -370,3 +371,4 @@ class Passes:
             if run.assembler is not None:
                 sampled += run.assembler.open_tokens
             run.lost_tally = Tally(prompt, cached, sampled)
+            run.estimated = True

@@ -217,13 +217,13 @@ class Run:
     carried_tally: Tally = field(default_factory=Tally)
     """Of the passes before it that ended without a `done`."""
     lost_tally: Tally = field(default_factory=Tally)
-    """Of a pass that was cut off, as far as the server counted itself; no part of the public usage."""
+    """Of a pass that was given up, as far as it is known; no part of the public usage."""
     deleted: bool = False
     """Whether it was deleted while it was at work: it goes on, and nothing more of it is stored."""
     cut: bool = False
     """Whether a classifier ended it because of what it said."""
     estimated: bool = False
-    """Whether the server counted itself what `pass_tally` holds."""
+    """Whether the server counted itself what the pass has cost that ended last."""
     carried_times: StageTimes = field(default_factory=StageTimes)
     """Where their time went."""
     record: TokenRecord | None = None
