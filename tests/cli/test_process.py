@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import signal
 import socket
@@ -11,7 +12,9 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from unittest.mock import ANY
 
+import aiohttp
 import pytest
 import pytest_asyncio
 import trustme
@@ -153,3 +156,20 @@ async def test_a_streaming_client_hears_the_end_of_a_draining_server(start: Star
 
     assert b"event: response.completed" in rest
     assert process.returncode == 0
+
+
+async def test_what_is_too_large_for_a_websocket_is_taken_over_http(start: Start) -> None:
+    # Codex goes on over HTTP with the very message that closed its socket.
+    message = b'{"type":"response.create","model":"scripted","input":"hi","padding":"%s"}' % (b"x" * (17 * 1024 * 1024))
+    async with asyncio.timeout(50):
+        process = await start("serve", "--grpc", "off", "--http", "127.0.0.1:0", "--metrics", "off")
+        url = (await line(process)).rsplit(" ", 1)[1] + "/v1/responses"
+        async with aiohttp.ClientSession() as client:
+            async with client.ws_connect(url) as websocket:
+                await websocket.send_str(message.decode())
+                assert await websocket.receive() == (aiohttp.WSMsgType.CLOSE, 1009, ANY)
+            async with client.post(
+                url, data=io.BytesIO(message), headers={"Content-Type": "application/json"}
+            ) as response:
+                answered = await response.json()
+                assert (response.status, answered["status"]) == (200, "completed")

@@ -152,7 +152,7 @@ async def test_a_request_too_large_for_the_session_harms_nobody_else(place: Plac
     reader = Reader(backend, asking())
     response_id = await reader.created()
     items = InputItems()
-    for _ in range(3):
+    for _ in range(4):
         items.items.add().message.content.text = "x" * (9 * 1024 * 1024)
     large = ResponseCreate(model="stepped", input=Input(items=items))
     assert (await refused(Reader(backend, large))).error.code == "request_too_large"

@@ -238,7 +238,7 @@ def _http_server(config: ServerConfig, room: SessionRoom, backend: LocalBackend)
     websocket = WebSocketDoor(
         backend,
         WebSocketOptions(
-            max_message_bytes=limits.max_request_bytes,
+            max_message_bytes=min(WebSocketOptions().max_message_bytes, limits.max_request_bytes),
             stall_timeout=limits.stall_timeout,
             ping_interval=config.websocket_ping_interval,
             pong_timeout=config.websocket_pong_timeout,

@@ -154,7 +154,7 @@ class ServerConfig:
     """Sessions at the same time; one idle session and its connection take about 65 KB."""
     max_sessions_per_key: int = 10_000
     """Sessions of one principal at the same time; without keys everybody is the same principal."""
-    max_message_bytes: int = 32 * MIB
+    max_message_bytes: int = 64 * MIB
     """Largest message on the wire. Twice the largest request, so that a request over its limit is refused by name
     before the transport ends the stream."""
     log: LogConfig = LogConfig()

@@ -145,7 +145,7 @@ _SETTINGS: Final = (
     Setting("known.max_age", "How long a resent conversation is known.", "15m", "--known-age", "DURATION"),
     Setting("known.max_bytes", "Bytes of conversations known so.", "256MiB", "--known-bytes", "SIZE"),
     Setting("known.max_conversations", "Points of conversations known so; 0 for none.", "16384", "--known", "N"),
-    Setting("max_message_bytes", "Largest message on the wire.", "32MiB"),
+    Setting("max_message_bytes", "Largest message on the wire.", "64MiB"),
     Setting("keepalive.time", "Silence after which the server pings a client.", "30s"),
     Setting("keepalive.timeout", "Time for the answer.", "10s"),
     Setting("keepalive.min_client_interval", "How often a client may ping.", "5s"),

@@ -21,8 +21,9 @@ from turnwire.v1.response_pb2 import ResponseCreate
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 PROTO: Final = "application/proto"
-MAX_BODY: Final = 16 * 1024 * 1024
-"""Largest body of a request, in bytes; what the public API takes in one WebSocket message."""
+MAX_BODY: Final = 32 * 1024 * 1024
+"""Largest body of a request, in bytes; twice what the public API takes in one WebSocket message, since clients go on
+over HTTP with what is too large there."""
 
 _FRAME_KEYS: Final = ("type", "stream_id", "event_id")
 """Keys that only a WebSocket message has. Clients that fall back to HTTP post their message as it was."""

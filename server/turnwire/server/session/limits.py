@@ -40,8 +40,8 @@ MAX_NAME: Final = 128
 class SessionLimits:
     """What one session may use. Times are seconds."""
 
-    max_request_bytes: int = 16 * MIB
-    """Largest decoded request; the public API's limit."""
+    max_request_bytes: int = 32 * MIB
+    """Largest decoded request. The public API closes a WebSocket over 16 MiB and takes the same body over HTTP."""
     max_lanes: int = 4_096
     """Distinct named lanes over the session's life; the largest fleet that the benchmarks drive."""
     max_in_flight: int = 4_096

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class GrpcOptions:
     """What the server's HTTP/2 side is started with. Times are seconds."""
 
-    max_message_bytes: int = 32 * 1024 * 1024
+    max_message_bytes: int = 64 * 1024 * 1024
     """Largest message taken from the wire; twice the application's limit, so that what is too large for the application
     is refused by name and not by the transport."""
     keepalive_time: float = 30.0
