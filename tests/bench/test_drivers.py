@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Generator
 from dataclasses import replace
@@ -118,7 +119,12 @@ async def test_a_server_that_is_gone_is_told() -> None:
     with standing(compile_rollout(SCENARIO).script, SCENARIO.network, bridge=False) as running:
         job = running.job("ws-create", SCENARIO, 0)
         assert not running.dead()
+        ended = os.pidfd_open(running.server.pid)
         os.kill(running.server.pid, signal.SIGKILL)
+        try:
+            assert select.select([ended], [], [], 20)[0], "the server was killed"
+        finally:
+            os.close(ended)
         record = await run(job)
         assert record.failure
         assert running.dead() == "server"
