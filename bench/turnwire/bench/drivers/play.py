@@ -53,6 +53,7 @@ async def _passed(address: str) -> dict[str, Any]:
     reader, writer = await asyncio.open_connection(host, int(port))
     told: dict[str, Any] = json.loads(await reader.read())
     writer.close()
+    await writer.wait_closed()
     return told
 
 
@@ -92,6 +93,8 @@ async def run(job: Job) -> RunRecord:
         alarm.close()
         # A server that is gone, or hangs, must not keep the record from being told.
         await asyncio.wait([asyncio.ensure_future(each.close()) for each in (driver, *quiet)], timeout=_CLOSING)
+        # aiohttp's connections are closed one turn of the loop after their session, as its documentation says.
+        await asyncio.sleep(0)
     return record
 
 

@@ -21,6 +21,11 @@ SHARED: Final = 16
 NAMED: Final = 32
 """Lanes that a socket may name in its life."""
 
+_GOODBYE: Final = 2.0
+"""Seconds that closing a connection may take."""
+_LOOK: Final = 0.005
+"""Seconds after which it is looked at again."""
+
 
 class WebSocket:
     """Plays conversations on sockets, each in a lane of its own."""
@@ -54,8 +59,7 @@ class WebSocket:
 
     async def close(self) -> None:
         """Disconnects; see `Driver`."""
-        for socket in self._sockets:
-            await socket.close()
+        await asyncio.gather(*(socket.close() for socket in self._sockets))
         if self._http is not None:
             await self._http.close()
 
@@ -115,7 +119,12 @@ class _Socket:
     async def close(self) -> None:
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
+        connection = self._socket.get_extra_info("socket")
         await self._socket.close()
+        # With TLS the connection says good-bye, too, after the socket counts as closed; nothing tells when it has.
+        end = time.monotonic() + _GOODBYE
+        while connection is not None and connection.fileno() >= 0 and time.monotonic() < end:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(_LOOK)
 
 
 class _Conversation:
