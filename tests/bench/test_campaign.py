@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from turnwire.bench.campaign import order
+from turnwire.bench.campaign import order, together
 from turnwire.bench.drivers.port import Called, Turn
 from turnwire.bench.drivers.records import RolloutRecord, RunRecord
 from turnwire.bench.drivers.rollouts import differences, starts
 from turnwire.bench.metrics.turns import TurnFigures, gaps_between
 from turnwire.bench.results import Options, Results, ResultsError, Run, load, resume, save
 from turnwire.bench.scenario.compiling import PlannedCall, PlannedTurn, compile_rollout
+from turnwire.bench.scenario.reading import load as load_scenario
 from turnwire.bench.scenario.reading import read
 from turnwire.bench.scenario.values import Load
 from turnwire.bench.summary import headlines, least, remarks
+from turnwire.bench.tables import costs, times
 
 OPTIONS = Options("run small", "small", "[[turn]]\ntext = 5", {}, ["grpc-create", "http-full"], 2, [])
 
@@ -62,6 +66,13 @@ def test_each_driver_is_first_in_turn() -> None:
     ]
 
 
+def test_drivers_share_a_server_but_where_memory_is_weighed() -> None:
+    names = ["grpc-create", "http-full"]
+    assert together(names, load_scenario("codex-fix")) == [names]
+    assert together([], load_scenario("codex-fix")) == []
+    assert together(names, load_scenario("idle")) == [["grpc-create"], ["http-full"]]
+
+
 def test_a_line_has_the_figures_of_all_runs() -> None:
     [grpc, http] = headlines(FULL, floor_seconds=8.0, baseline="http-full")
     assert (grpc.driver, grpc.runs, grpc.rollouts, grpc.failed) == ("grpc-create", 2, 2, 0)
@@ -76,6 +87,17 @@ def test_a_line_has_the_figures_of_all_runs() -> None:
     assert grpc.server_per_turn == pytest.approx(0.015)
     assert grpc.client_per_token == pytest.approx(50e-6)
     assert (grpc.up_per_turn, grpc.down_per_turn) == (1024, 2048)
+
+
+def test_tables_fit_a_terminal_with_every_figure_whole() -> None:
+    console = Console(width=118, record=True, file=StringIO())
+    lines = headlines(FULL, floor_seconds=8.0, baseline="http-full")
+    console.print(times(lines, "http-full"))
+    console.print(costs(lines))
+    shown = console.export_text()
+    assert "…" not in shown
+    for figure in ("9.00 (6.00 to 12.00)", "12.5%", "40.0 (40.0 to 40.0)", "3.0 (3.0 to 3.0)", "0/2", "15.0", "1.0"):
+        assert figure in shown
 
 
 def test_the_floor_counts_forked_lanes_once() -> None:

@@ -105,22 +105,32 @@ def measure(results: Results, scenario: Scenario, path: Path | None, told: Told)
     script = compile_rollout(scenario).script
     for repetition in range(options.repeat):
         missing = [name for name in order(options.drivers, repetition) if not results.has(repetition, name)]
-        if not missing:
-            continue
-        try:
-            with standing(script, scenario.network, bridge=bridge, flags=options.flags) as stand:
-                for name in missing:
-                    record = play(stand.job(name, scenario, repetition))
-                    dead = stand.dead()
-                    if dead:
-                        record.failure = f"died during the run: {dead}"
-                    results.runs.append(Run(repetition, record))
-                    if path is not None:
-                        save(results, path)
-                    told(f"{name}, repetition {repetition + 1}")
-                    if record.failure:
-                        raise Stopped(f"{name}, repetition {repetition + 1}: {record.failure}")
-        except RuntimeError as error:
-            if isinstance(error, Stopped):
+        for names in together(missing, scenario):
+            try:
+                with standing(script, scenario.network, bridge=bridge, flags=options.flags) as stand:
+                    for name in names:
+                        record = play(stand.job(name, scenario, repetition))
+                        dead = stand.dead()
+                        if dead:
+                            record.failure = f"died during the run: {dead}"
+                        results.runs.append(Run(repetition, record))
+                        if path is not None:
+                            save(results, path)
+                        told(f"{name}, repetition {repetition + 1}")
+                        if record.failure:
+                            raise Stopped(f"{name}, repetition {repetition + 1}: {record.failure}")
+            except Stopped:
                 raise
-            raise Stopped(str(error)) from error
+            except RuntimeError as error:
+                raise Stopped(str(error)) from error
+
+
+def together(drivers: Sequence[str], scenario: Scenario) -> list[list[str]]:
+    """Returns which drivers share a server.
+
+    All do, but where idle sessions are weighed each has its own: memory that others' sessions left behind would be used
+    again and not be seen.
+    """
+    if scenario.idle is not None:
+        return [[name] for name in drivers]
+    return [list(drivers)] if drivers else []

@@ -23,7 +23,7 @@ from turnwire.bench.scenario.compiling import compile_rollout
 from turnwire.bench.scenario.reading import MAX_LANES, ScenarioError, load, shipped, source_of
 from turnwire.bench.scenario.values import Load, Scenario
 from turnwire.bench.summary import headlines, least, remarks
-from turnwire.bench.tables import headline_table
+from turnwire.bench.tables import costs, times, title
 from turnwire.server.values import duration, integer, rate, size
 
 _number: Final = integer(1, 100_000)
@@ -200,7 +200,9 @@ def _show(console: Console, results: Results, scenario: Scenario, baseline: str)
     floor = least(compile_rollout(scenario), scenario.network.rtt)
     lines = headlines(results, floor, baseline, scenario.idle.sessions if scenario.idle else 0)
     if lines:
-        console.print(headline_table(lines, scenario, floor, baseline))
+        console.print(title(scenario, floor), highlight=False)
+        console.print(times(lines, baseline))
+        console.print(costs(lines))
     for remark in remarks(lines, results):
         console.print(f"- {remark}", highlight=False)
     if results.ended != "complete":

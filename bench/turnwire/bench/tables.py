@@ -1,4 +1,4 @@
-"""The headline as a table for terminals.
+"""The headline as tables for terminals: one of times, one of costs, each narrow enough for 120 columns.
 
 Above it: `run`. Below it: `summary`.
 """
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from turnwire.bench.drivers.registry import DRIVERS
 from turnwire.bench.metrics.statistics import Interval
 from turnwire.bench.scenario.values import Scenario
 from turnwire.bench.summary import Headline
@@ -20,11 +19,11 @@ def _spread(figure: Interval, scale: float, digits: int) -> str:
     value = f"{figure.value * scale:.{digits}f}"
     if math.isinf(figure.low):
         return value
-    return f"{value} [{figure.low * scale:.{digits}f}, {figure.high * scale:.{digits}f}]".replace("[", "\\[")
+    return f"{value} ({figure.low * scale:.{digits}f} to {figure.high * scale:.{digits}f})"
 
 
-def headline_table(lines: Sequence[Headline], scenario: Scenario, floor: float, baseline: str) -> Table:
-    """Returns a line for each driver; the title says what was played. Intervals are of 95%."""
+def title(scenario: Scenario, floor: float) -> str:
+    """Says what was played, over what, and what the least possible time is."""
     network = scenario.network
     speed = "unlimited" if math.isinf(scenario.speed.tokens_per_second) else f"{scenario.speed.tokens_per_second:g}"
     extras = [
@@ -32,45 +31,62 @@ def headline_table(lines: Sequence[Headline], scenario: Scenario, floor: float, 
         "slow start" if network.slow_start else "",
         "TLS" if network.tls else "",
     ]
-    title = (
-        f"{scenario.name}: {len(scenario.turns)} turns, {scenario.tool_calls} tool calls, model simulated at {speed} "
-        f"tokens/s, RTT {network.rtt * 1000:g} ms{''.join(f', {extra}' for extra in extras if extra)}; "
-        f"floor {floor:.3f} s"
+    over = f"RTT {network.rtt * 1000:g} ms{''.join(f', {extra}' for extra in extras if extra)}"
+    return (
+        f"{scenario.name}: {len(scenario.turns)} turns, {scenario.tool_calls} tool calls, {over}\n"
+        f"model simulated at {speed} tokens/s; floor {floor:.3f} s; intervals of 95%"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("driver")
-    idle = ["KB/idle session"] if any(line.idle is not None for line in lines) else []
-    for name in (
-        "end to end, s",
-        "above floor",
-        f"faster than {baseline}",
-        "TTFT, ms",
-        "overhead a turn, ms",
-        "p99",
-        "server ms CPU/turn",
-        "server µs/token",
-        "client µs/token",
-        "KB up/turn",
-        "KB down/turn",
-        *idle,
-        "failed",
-    ):
-        table.add_column(name, justify="right")
+
+
+def _table(*columns: str) -> Table:
+    table = Table()
+    table.add_column("driver", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def times(lines: Sequence[Headline], baseline: str) -> Table:
+    """Returns how long it took, a line for each driver."""
+    table = _table(
+        "end to end\ns", "above\nfloor", f"% faster than\n{baseline}", "TTFT\nms", "overhead of a turn\nms", "p99\nms"
+    )
+    table.add_column("failed", justify="right", no_wrap=True)
     for line in lines:
         table.add_row(
-            DRIVERS[line.driver].title,
-            _spread(line.end_to_end, 1, 3),
+            line.driver,
+            _spread(line.end_to_end, 1, 2),
             "" if math.isinf(line.above_floor) else f"{line.above_floor:.1%}",
-            "" if line.faster is None else _spread(line.faster, 100, 1) + " %",
-            _spread(line.ttft, 1000, 1),
-            _spread(line.overhead, 1000, 2),
-            f"{line.overhead_p99 * 1000:.1f}",
-            f"{line.server_per_turn * 1000:.2f}",
+            "" if line.faster is None else _spread(line.faster, 100, 1),
+            f"{line.ttft.value * 1000:.1f}",
+            _spread(line.overhead, 1000, 1),
+            f"{line.overhead_p99 * 1000:.0f}",
+            f"{line.failed}/{line.rollouts}",
+        )
+    return table
+
+
+def costs(lines: Sequence[Headline]) -> Table:
+    """Returns what it cost, a line for each driver; the server's CPU time has the bridge's with it."""
+    idle = any(line.idle is not None for line in lines)
+    table = _table(
+        "server CPU\nms/turn",
+        "µs/token",
+        "client CPU\nµs/token",
+        "KB up\n/turn",
+        "KB down\n/turn",
+        "server\nMB",
+        *(["server KB\n/idle session"] if idle else []),
+    )
+    for line in lines:
+        table.add_row(
+            line.driver,
+            f"{line.server_per_turn * 1000:.1f}",
             f"{line.server_per_token * 1e6:.0f}",
             f"{line.client_per_token * 1e6:.0f}",
             f"{line.up_per_turn / 1024:.1f}",
             f"{line.down_per_turn / 1024:.1f}",
+            f"{line.server_memory / 1024**2:.0f}",
             *([] if line.idle is None else [f"{line.idle / 1024:.1f}"]),
-            f"{line.failed}/{line.rollouts}",
         )
     return table
