@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -24,6 +23,7 @@ from turnwire.server.doors.binding import CannotBind, prepare
 from turnwire.server.doors.http.origin import Origins
 from turnwire.server.doors.http.server import HttpServer, is_upgrade
 from turnwire.server.doors.websocket.door import WebSocketDoor, authorization_of
+from turnwire.server.process import drain, on_signals
 from turnwire.server.runtime.clock import Clock, LoopClock
 
 _log: Final = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ async def run_bridge(config: BridgeConfig, ready: Callable[[str], None]) -> int:
     """
     bridge = Bridge(config)
     stopping = asyncio.Event()
-    _on_signals(stopping.set)
+    on_signals(stopping.set)
     try:
         bound = [await bridge.listen(address) for address in config.listen]
         for address in bound:
@@ -111,25 +111,7 @@ async def run_bridge(config: BridgeConfig, ready: Callable[[str], None]) -> int:
         _log.info("passing on to %s%s", config.server, f", else to {config.fallback}" if config.fallback else "")
         await stopping.wait()
         _log.info("draining: running responses get %g s; a second signal stops at once", config.drain_grace)
-        await _drain(bridge, config.drain_grace)
+        await drain(bridge.stop, config.drain_grace)
     finally:
         await bridge.stop(0)
     return 0
-
-
-async def _drain(bridge: Bridge, grace: float) -> None:
-    """Drains until it is done or a second signal comes."""
-    again = asyncio.Event()
-    _on_signals(again.set)
-    draining = asyncio.ensure_future(bridge.stop(grace))
-    impatient = asyncio.create_task(again.wait())
-    await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
-    impatient.cancel()
-    draining.cancel()
-    await asyncio.gather(draining, impatient, return_exceptions=True)
-
-
-def _on_signals(callback: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, callback)

@@ -5,14 +5,11 @@ Above it: the `turnwire` command, which finds it by its entry point. Below it: t
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import logging
 import os
-import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -22,6 +19,7 @@ from turnwire.client._dial import check_address, uses_tls
 from turnwire.client._transport import bearer
 from turnwire.client.client import DEFAULT_ADDRESS
 from turnwire.server.address import Address, parse_address
+from turnwire.server.process import run_loop, say
 from turnwire.server.telemetry.logs import configure_logging
 
 # Here and not when a bridge starts, so that `turnwire --help` can say what to install.
@@ -207,7 +205,7 @@ def _run(config: BridgeConfig) -> int:
     from turnwire.bridge.app import CannotListen, run_bridge
 
     try:
-        return _run_loop(run_bridge(config, _say))
+        return run_loop(run_bridge(config, say))
     except CannotListen as error:
         click.echo(f"Error: {error}", err=True)
         return FAILED
@@ -217,17 +215,3 @@ def _run(config: BridgeConfig) -> int:
     except Exception:
         _log.exception("the bridge failed")
         return FAILED
-
-
-def _run_loop(main: Coroutine[Any, Any, int]) -> int:
-    if sys.platform == "win32":
-        return asyncio.run(main)
-    import uvloop
-
-    return uvloop.run(main)
-
-
-def _say(line: str) -> None:
-    """Writes a line to standard output at once, for whoever waits for the bridge to be ready."""
-    click.echo(line)
-    sys.stdout.flush()

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -46,6 +46,7 @@ from turnwire.server.models.specs import Registry
 from turnwire.server.policy.anew import Anew
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.policy.schemas import Schemas
+from turnwire.server.process import drain, on_signals
 from turnwire.server.prompt import vocabulary
 from turnwire.server.routing.pool import Routing
 from turnwire.server.runtime.clock import LoopClock
@@ -367,7 +368,7 @@ async def _serve(
         await asyncio.gather(grpc_server.stop(grace), http_server.stop(grace))
 
     # Before anybody hears that the server is ready, since the next thing may be a signal.
-    _on_signals(stopping.set)
+    on_signals(stopping.set)
     try:
         metrics_at = await _expose(endpoint, config.metrics) if config.metrics else None
         tls = _ssl_context(config.tls)
@@ -381,7 +382,7 @@ async def _serve(
             ready(f"metrics listening on {_url(metrics_at)}")
         await stopping.wait()
         _log.info("draining: running responses get %g s; a second signal stops at once", config.drain_grace)
-        await _drain(stop, config.drain_grace)
+        await drain(stop, config.drain_grace)
     finally:
         forgetting.cancel()
         await stop(0)
@@ -390,21 +391,3 @@ async def _serve(
 
 def _url(address: Address) -> str:
     return str(address) if address.path else f"http://{address}/metrics"
-
-
-def _on_signals(callback: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, callback)
-
-
-async def _drain(stop: Callable[[float], Awaitable[None]], grace: float) -> None:
-    """Drains until it is done or a second signal comes."""
-    again = asyncio.Event()
-    _on_signals(again.set)
-    draining = asyncio.ensure_future(stop(grace))
-    impatient = asyncio.create_task(again.wait())
-    await asyncio.wait((draining, impatient), return_when=asyncio.FIRST_COMPLETED)
-    impatient.cancel()
-    draining.cancel()
-    await asyncio.gather(draining, impatient, return_exceptions=True)

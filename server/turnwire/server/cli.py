@@ -6,12 +6,10 @@ is imported only when a server really starts.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import logging
 import os
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,6 +34,7 @@ for _module in _NEEDED:
 from turnwire.server.config import ConfigError, ServerConfig, StartError  # noqa: E402
 from turnwire.server.engine.scripted.scenario import ScenarioError, load_scenario  # noqa: E402
 from turnwire.server.keys import KeyFileError  # noqa: E402
+from turnwire.server.process import run_loop, say  # noqa: E402
 from turnwire.server.settings import SETTINGS, load_config  # noqa: E402
 from turnwire.server.sources import Setting  # noqa: E402
 from turnwire.server.telemetry.logs import configure_logging  # noqa: E402
@@ -113,7 +112,7 @@ def _run(config: ServerConfig) -> int:
     from turnwire.server.app import run_server
 
     try:
-        return _run_loop(run_server(config, _say))
+        return run_loop(run_server(config, say))
     except (ConfigError, KeyFileError, ScenarioError) as error:
         return _refuse(error)
     except (StartError, OSError) as error:
@@ -125,20 +124,6 @@ def _run(config: ServerConfig) -> int:
     except Exception:
         _log.exception("the server failed")
         return FAILED
-
-
-def _run_loop(main: Coroutine[Any, Any, int]) -> int:
-    if sys.platform == "win32":
-        return asyncio.run(main)
-    import uvloop
-
-    return uvloop.run(main)
-
-
-def _say(line: str) -> None:
-    """Writes a line to standard output at once, for whoever waits for the server to be ready."""
-    click.echo(line)
-    sys.stdout.flush()
 
 
 def _refuse(error: Exception) -> int:
