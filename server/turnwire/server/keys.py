@@ -10,12 +10,12 @@ import hashlib
 import hmac
 import logging
 import re
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from turnwire.server.secret_file import read_secrets
 from turnwire.v1.errors import RequestError, reject
 
 _log: Final = logging.getLogger(__name__)
@@ -56,20 +56,7 @@ class KeyRing:
         Raises:
             KeyFileError: It cannot be read, a line is wrong, or there is no key in it.
         """
-        try:
-            with path.open(encoding="utf-8-sig") as file:
-                mode = stat.S_IMODE(path.stat().st_mode)
-                text = file.read()
-        except OSError as error:
-            msg = f"{path}: cannot be read: {error.strerror}"
-            raise KeyFileError(msg) from error
-        except UnicodeDecodeError:
-            # Not chained: the cause quotes the bytes, which may be a key.
-            msg = f"{path}: cannot be read: not UTF-8 text"
-            raise KeyFileError(msg) from None
-        if mode & stat.S_IROTH:
-            _log.warning("the key file %s can be read by everybody (mode %03o); run chmod 600", path, mode)
-        return cls.parse(text, str(path))
+        return cls.parse(read_secrets(path, "key file", KeyFileError), str(path))
 
     @classmethod
     def parse(cls, text: str, origin: str = "<keys>") -> KeyRing:

@@ -16,9 +16,7 @@ import base64
 import binascii
 import enum
 import hashlib
-import logging
 import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -26,7 +24,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-_log: Final = logging.getLogger(__name__)
+from turnwire.server.secret_file import read_secrets
 
 _PREFIX: Final = "tws1."
 _KEY_BYTES: Final = 32
@@ -78,20 +76,7 @@ class Seals:
         Raises:
             SealFileError: It cannot be read, a line is wrong, or there is no key in it.
         """
-        try:
-            with path.open(encoding="utf-8-sig") as file:
-                mode = stat.S_IMODE(path.stat().st_mode)
-                text = file.read()
-        except OSError as error:
-            msg = f"{path}: cannot be read: {error.strerror}"
-            raise SealFileError(msg) from error
-        except UnicodeDecodeError:
-            # Not chained: the cause quotes the bytes, which may be a key.
-            msg = f"{path}: cannot be read: not UTF-8 text"
-            raise SealFileError(msg) from None
-        if mode & stat.S_IROTH:
-            _log.warning("the seal key file %s can be read by everybody (mode %03o); run chmod 600", path, mode)
-        return cls.parse(text, str(path))
+        return cls.parse(read_secrets(path, "seal key file", SealFileError), str(path))
 
     @classmethod
     def parse(cls, text: str, origin: str = "<keys>") -> Seals:
