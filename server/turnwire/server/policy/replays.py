@@ -11,12 +11,13 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from turnwire.server.media.parts import parts_of
 from turnwire.server.policy.compaction import digest_message, read_digest
 from turnwire.server.policy.refusals import shown
 from turnwire.server.sealing import Purpose, Seals, Unreadable
 from turnwire.server.session.transcript import Transcript, item_id
 from turnwire.v1.errors import RequestError, reject
-from turnwire.v1.item_pb2 import ContentPart, Item, Reasoning
+from turnwire.v1.item_pb2 import Item, Reasoning
 from turnwire.v1.json import from_json
 from turnwire.v1.json.plan import shape_of
 from turnwire.v1.opaque_pb2 import OpaqueObject
@@ -27,7 +28,6 @@ FindItems = Callable[[str, Collection[str]], Mapping[str, bytes]]
 SEALED: Final = frozenset({"reasoning", "compaction"})
 """Kinds of items that may hold something sealed."""
 
-_WITH_PARTS: Final = frozenset({"message", "function_call_output", "custom_tool_call_output"})
 
 _TYPED: Final = frozenset(member.type for member in shape_of(Item.DESCRIPTOR).members if not member.opaque)
 
@@ -167,19 +167,6 @@ def note_opaque(items: Sequence[Item], notices: Notices) -> None:
             continue
         if getattr(member, "extra_json", ""):
             notices.opaque("item_field", kind)
-        if kind in _WITH_PARTS:
-            for part in _parts(item):
-                if part.HasField("opaque"):
-                    notices.opaque("part", part.opaque.type)
-
-
-def _parts(item: Item) -> Sequence[ContentPart]:
-    match item.WhichOneof("kind"):
-        case "message":
-            return item.message.content.parts.parts
-        case "function_call_output":
-            return item.function_call_output.output.parts.parts
-        case "custom_tool_call_output":
-            return item.custom_tool_call_output.output.parts.parts
-        case _:
-            return ()
+        for part in parts_of(item)[1]:
+            if part.HasField("opaque"):
+                notices.opaque("part", part.opaque.type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,11 +29,11 @@ from turnwire.server.engine.tokens.passes import CacheReport, PassPlan
 from turnwire.server.engine.tokens.records import chain_key
 from turnwire.server.engine.tokens.rendering import RenderedPrompt, RenderStats
 from turnwire.server.engine.tokens.sampling import wants_logprobs, wants_text_logprobs
+from turnwire.server.media.parts import parts_of
 from turnwire.server.prompt.parsing import OutputParser, parser_for
 from turnwire.server.prompt.renderer import RenderError
 from turnwire.server.session.chunks import CallKind
 from turnwire.server.session.prompt import Prompt
-from turnwire.v1.item_pb2 import ContentPart, Item
 from turnwire.v1.response_pb2 import ResponseCreate
 from turnwire.v1.tool_pb2 import ToolChoiceMode
 
@@ -188,7 +188,7 @@ class TokenWriter:
             if segment.rendering is not None:
                 break
             for entry in segment.new:
-                for part in _parts(entry.item()):
+                for part in parts_of(entry.item())[1]:
                     # A renderer leaves out what the model cannot take; but it was meant to be seen.
                     self._media.part(part)
         return self._speech.chains.render(prompt)
@@ -278,18 +278,6 @@ class TokenWriter:
 
     def _body(self, rendered: RenderedPrompt, fields: dict[str, Any]) -> bytes:
         return b'{"prompt":%b,%b' % (self._ids.array(rendered.rendered), msgspec.json.encode(fields)[1:])
-
-
-def _parts(item: Item) -> Iterable[ContentPart]:
-    match item.WhichOneof("kind"):
-        case "message":
-            return item.message.content.parts.parts
-        case "function_call_output":
-            return item.function_call_output.output.parts.parts
-        case "custom_tool_call_output":
-            return item.custom_tool_call_output.output.parts.parts
-        case _:
-            return ()
 
 
 def _silent(settings: ResponseCreate) -> bool:
