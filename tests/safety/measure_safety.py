@@ -13,10 +13,11 @@ from functools import partial
 from importlib.resources import files
 from itertools import count
 
+from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.policy.safety.opening import open_safety
 from turnwire.server.policy.safety.rules_file import load_safety_file
-from turnwire.server.policy.safety.screening import Checks, ScreeningPolicy
+from turnwire.server.policy.safety.screening import ScreeningPolicy
 from turnwire.server.session.chunks import Channel, TextChunk
 from turnwire.server.session.context import SessionConfig
 from turnwire.server.session.effects import Prepare
@@ -86,8 +87,8 @@ def stream(words: Sequence[str], safety: Safety | None, at_once: int) -> float:
     return (time.perf_counter() - started) / TOKENS * 1e6
 
 
-def prepare(policy: Checks, text: str) -> float:
-    """Checks a request with one message, and returns its microseconds."""
+def prepare(policy: RequestPolicy, text: str) -> float:
+    """RequestPolicy a request with one message, and returns its microseconds."""
     item = Item(message=Message(role=Role.ROLE_USER, content=MessageContent(text=text)))
     request = Prepare(1, [item], ResponseCreate(model="m"), NO_TOOLS, frozenset(), len(text))
     times = max(3, 200_000 // len(text))

@@ -23,6 +23,7 @@ from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.engine.tokens.port import EngineFacts, TokenDelta, TokenEnd, TokenRequest, TokenSink
 from turnwire.server.engine.tokens.rendered import RenderedEngine
 from turnwire.server.engine.tokens.rendering import ChainRenderer
+from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.policy.prepare import Preparer
 from turnwire.server.policy.safety.matcher import Terms
 from turnwire.server.policy.safety.opening import open_safety
@@ -35,7 +36,7 @@ from turnwire.server.prompt.parsing import TokenTable
 from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.guard import Guard
 from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.runtime.services import RequestPolicy, Services
+from turnwire.server.runtime.services import Services
 from turnwire.server.session.chunks import Channel, Finish, FinishReason, TextChunk
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.prompt import Prompt

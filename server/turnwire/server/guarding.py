@@ -15,6 +15,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from turnwire.server.config import ConfigError, ServerConfig
+from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.policy.safety.current import CurrentRules
 from turnwire.server.policy.safety.opening import open_safety
 from turnwire.server.policy.safety.rules import EXTRA, SafetyConfig
@@ -22,7 +23,6 @@ from turnwire.server.policy.safety.rules_file import SafetyFileError, load_safet
 from turnwire.server.policy.safety.screener import RuleScreener
 from turnwire.server.policy.safety.screening import ScreeningPolicy
 from turnwire.server.runtime.guard import Guard
-from turnwire.server.runtime.services import RequestPolicy
 from turnwire.server.telemetry.safety_metrics import SafetyMetrics
 
 _log: Final = logging.getLogger(__name__)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from turnwire.server.media.config import MEDIA, MediaConfig
 from turnwire.server.media.errors import MediaError
 from turnwire.server.media.fetch import UrlFetcher
-from turnwire.server.media.found import Fetched, Found, MediaWanted, Outcome, Served, file_key
-from turnwire.server.session.conversations import Conversations
+from turnwire.server.media.found import Fetched, MediaWanted, Outcome, Served, file_key
+from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.session.effects import Prepare, PrepareAppend, Prepared
 from turnwire.server.session.transcript import Entry
-from turnwire.server.session.visits import Visits
-from turnwire.v1.item_pb2 import Item
 
 Monotonic = Callable[[], float]
 
@@ -35,25 +33,6 @@ class Looker(Protocol):
 
     async def aclose(self) -> None:
         """Closes all connections."""
-
-
-class Checks(Protocol):
-    """What policy does."""
-
-    def prepare(self, request: Prepare, found: Found = ...) -> Prepared:
-        """Checks a create; raises MediaWanted or RequestError."""
-        ...
-
-    def prepare_append(
-        self,
-        items: Sequence[Item],
-        visits: Visits,
-        conversations: Conversations | None,
-        model: str = ...,
-        found: Found = ...,
-    ) -> tuple[Entry, ...]:
-        """Checks appended items; raises MediaWanted or RequestError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +149,7 @@ class _Budget:
             raise MediaError("image_file_too_large", message, limit=str(self._limit))
 
 
-async def prepared_apart(checks: Checks, room: MediaRoom, request: Prepare) -> Prepared:
+async def prepared_apart(checks: RequestPolicy, room: MediaRoom, request: Prepare) -> Prepared:
     """Checks a create in a thread, with what has to be known of its URLs. Safe to cancel.
 
     Raises:
@@ -184,7 +163,7 @@ async def prepared_apart(checks: Checks, room: MediaRoom, request: Prepare) -> P
 
 
 async def append_prepared_apart(
-    checks: Checks, room: MediaRoom, request: PrepareAppend, principal: str
+    checks: RequestPolicy, room: MediaRoom, request: PrepareAppend, principal: str
 ) -> tuple[Entry, ...]:
     """Checks appended items in a thread, with what has to be known of their URLs. Safe to cancel.
 

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.ledger.port import Ledger, NoLedger
-from turnwire.server.media.found import Found
+from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.runtime.clock import Clock
 from turnwire.server.runtime.guard import Guard
 from turnwire.server.runtime.media import MediaRoom
 from turnwire.server.sealing import Seals
 from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
-from turnwire.server.session.effects import PassEnded, Prepare, Prepared, ResponseEnded
+from turnwire.server.session.effects import PassEnded, ResponseEnded
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.session import Session
 from turnwire.server.session.switches import ALL_ON, Switches
 from turnwire.server.session.toolsets import ToolSets
-from turnwire.server.session.transcript import Entry
 from turnwire.server.session.visits import Visits
 from turnwire.server.store.port import Store
 from turnwire.server.tools.port import HostedTools
 from turnwire.v1.ids import IdSource
-from turnwire.v1.item_pb2 import Item
 
 FEATURES = (
     "append",
@@ -46,25 +44,6 @@ FEATURES = (
     "warm_up",
 )
 """Features that can be negotiated, each built and tested."""
-
-
-class RequestPolicy(Protocol):
-    """Checks requests and makes their items ready; safe to call from threads."""
-
-    def prepare(self, request: Prepare, found: Found = ...) -> Prepared:
-        """Checks a create; raises RequestError, and MediaWanted where something has to be known of URLs first."""
-        ...
-
-    def prepare_append(
-        self,
-        items: Sequence[Item],
-        visits: Visits,
-        conversations: Conversations | None,
-        model: str = ...,
-        found: Found = ...,
-    ) -> tuple[Entry, ...]:
-        """Checks appended items; raises as `prepare` does."""
-        ...
 
 
 class Observer(Protocol):

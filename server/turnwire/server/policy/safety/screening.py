@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from google.protobuf.message import Message
 
 from turnwire.server.media.found import NOTHING, Found
+from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.effects import Prepare, Prepared
 from turnwire.server.session.screens import SILENCE, Hit, Screener
@@ -28,25 +29,6 @@ from turnwire.v1.item_pb2 import Item
 
 _REMEMBERED: Final = 512
 """Instructions and tool sets whose hits are kept."""
-
-
-class Checks(Protocol):
-    """What checks requests."""
-
-    def prepare(self, request: Prepare, found: Found = ...) -> Prepared:
-        """Checks a create."""
-        ...
-
-    def prepare_append(
-        self,
-        items: Sequence[Item],
-        visits: Visits,
-        conversations: Conversations | None,
-        model: str = ...,
-        found: Found = ...,
-    ) -> tuple[Entry, ...]:
-        """Checks appended items."""
-        ...
 
 
 class Versioned(Screener, Protocol):
@@ -63,7 +45,7 @@ class ScreeningPolicy:
 
     def __init__(
         self,
-        checks: Checks,
+        checks: RequestPolicy,
         screener: Versioned,
         *,
         incremental: bool = True,
