@@ -13,6 +13,7 @@ from turnwire.server.config import ServerConfig
 from turnwire.server.models.specs import EngineSpec, UpstreamSpec
 from turnwire.server.session.limits import SessionLimits
 from turnwire.server.settings import SETTINGS, load_config
+from turnwire.server.sources import Setting
 
 LoadToml = Callable[..., ServerConfig]
 Mistakes = Callable[..., list[str]]
@@ -229,6 +230,13 @@ def test_every_mistake_is_reported_with_its_place(mistakes: Mistakes) -> None:
 )
 def test_what_cannot_be_is_refused_in_one_sentence(mistakes: Mistakes, flags: dict[str, object], message: str) -> None:
     assert mistakes(**flags) == [message]
+
+
+@pytest.mark.parametrize("setting", [each for each in SETTINGS if each.metavar == "FILE"], ids=lambda each: each.key)
+def test_a_file_that_is_not_there_is_told_once(mistakes: Mistakes, setting: Setting) -> None:
+    # However often a setting is read on the way.
+    told = [each for each in mistakes(**{setting.key: "/nowhere/file"}) if "/nowhere/file" in each]
+    assert told == [f"{setting.flag}: cannot read /nowhere/file: No such file or directory"]
 
 
 @pytest.mark.parametrize(

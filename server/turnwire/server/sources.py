@@ -108,7 +108,10 @@ class Sources:
         try:
             return make(found.folder)(found.value)
         except ValueError as error:
-            self.problems.append(f"{found.place}: {error}")
+            problem = f"{found.place}: {error}"
+            if problem not in self.problems:
+                # A setting that several parts are made from is read several times.
+                self.problems.append(problem)
             return default
 
     def given(self, key: str) -> bool:
