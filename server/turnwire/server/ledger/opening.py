@@ -89,7 +89,8 @@ class DataRoom:
             except (JournalError, DatabaseError) as error:
                 raise DataError(str(error)) from error
             except (OSError, sqlite3.Error) as error:
-                msg = f"{config.folder}: cannot be used as data directory: {error}"
+                reason = error.strerror if isinstance(error, OSError) else error
+                msg = f"{config.folder}: cannot be used as data directory: {reason}"
                 raise DataError(msg) from error
             if interrupted:
                 _log.warning(
