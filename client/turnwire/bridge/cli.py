@@ -18,6 +18,7 @@ from turnwire.client._channel import ChannelOptions
 from turnwire.client._dial import check_address, uses_tls
 from turnwire.client._transport import bearer
 from turnwire.client.client import DEFAULT_ADDRESS
+from turnwire.client.commands.target import read_pem
 from turnwire.server.address import Address, parse_address
 from turnwire.server.process import run_loop, say
 from turnwire.server.telemetry.logs import configure_logging
@@ -190,15 +191,7 @@ def _authorities(file: Path | None, server: str) -> bytes | None:
     if not uses_tls(server):
         msg = f"{server} does without TLS: give grpcs://HOST:PORT or wss://HOST:PORT, or leave out --ca-file"
         raise click.UsageError(msg)
-    try:
-        pem = file.read_bytes()
-    except OSError as error:
-        msg = f"{file}: cannot be read: {error.strerror}"
-        raise click.UsageError(msg) from error
-    if b"-----BEGIN " not in pem:
-        msg = f"{file}: not PEM"
-        raise click.UsageError(msg)
-    return pem
+    return read_pem(file)
 
 
 def _run(config: BridgeConfig) -> int:

@@ -151,13 +151,18 @@ def _channel(address: str, ca_file: Path | None, client_cert: Path | None, clien
         msg = "--client-cert and --client-key need each other"
         raise click.UsageError(msg)
     return ChannelOptions(
-        root_certificates=_read_pem(ca_file),
-        client_certificate=_read_pem(client_cert),
-        client_key=_read_pem(client_key),
+        root_certificates=read_pem(ca_file),
+        client_certificate=read_pem(client_cert),
+        client_key=read_pem(client_key),
     )
 
 
-def _read_pem(file: Path | None) -> bytes | None:
+def read_pem(file: Path | None) -> bytes | None:
+    """Returns what a PEM file holds; None for no file.
+
+    Raises:
+        click.UsageError: It cannot be read, or is not PEM.
+    """
     if file is None:
         return None
     pem = _read(file)
