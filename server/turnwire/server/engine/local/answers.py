@@ -13,7 +13,6 @@ import msgspec
 
 from turnwire.server.engine.chat import errors
 from turnwire.server.engine.chat.stream import ChatStream
-from turnwire.server.engine.local.forced import ForcedCalls
 from turnwire.server.engine.local.spelling import spelled_by
 from turnwire.server.engine.tokens.logprobs import finite
 from turnwire.server.engine.tokens.parsing import ChunkMapper
@@ -50,18 +49,14 @@ class ChatAnswer:
 
     complete = False
 
-    def __init__(self, stream: ChatStream, forced: ForcedCalls | None) -> None:
-        """Takes the reader of streams, and that of calls that have to be made."""
+    def __init__(self, stream: ChatStream) -> None:
+        """Takes the reader of streams."""
         self._stream = stream
-        self._forced = forced
         self.outcome: Finish | EngineFailure | None = None
 
     def feed(self, events: Sequence[bytes]) -> list[Chunk]:
         """See `Answer`."""
-        frames: list[bytes] = []
-        for event in events:
-            frames += (b"data: ", self._forced.rewrite(event) if self._forced else event, b"\n\n")
-        return self._stream.feed(b"".join(frames))
+        return self._stream.feed(b"".join([b"data: %b\n\n" % event for event in events]))
 
     def end(self) -> list[Chunk]:
         """See `Answer`."""

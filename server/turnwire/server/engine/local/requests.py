@@ -1,6 +1,6 @@
 """A prompt as llama.cpp's request for a chat completion: the chat engine's, with what only this process can say.
 
-Above it: `passes`. Below it: the chat engine's history, tools and body, and `forced`. llama.cpp renders and tokenizes
+Above it: `passes`. Below it: the chat engine's history, tools, body and stream. llama.cpp renders and tokenizes
 the whole conversation of such a request; it is for models and requests that `token_requests` cannot speak for.
 """
 
@@ -15,11 +15,11 @@ from typing import Final
 from turnwire.server.engine.chat.body import BodyWriter
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
 from turnwire.server.engine.chat.engine import LARGE, style_of
+from turnwire.server.engine.chat.forced import forced_names, forcing
 from turnwire.server.engine.chat.history import Encoded, History, extend, missing
 from turnwire.server.engine.chat.stream import ChatStream
 from turnwire.server.engine.chat.tools import ToolCache
 from turnwire.server.engine.local.answers import Answer, ChatAnswer
-from turnwire.server.engine.local.forced import ForcedCalls, forced_names, forcing
 from turnwire.server.session.prompt import Prompt
 from turnwire.v1.response_pb2 import ResponseCreate
 
@@ -92,8 +92,7 @@ class RequestWriter:
         pieces = self._bodies.write(self._model, settings, history, tools)
         if slot is not None:
             pieces[-1] = pieces[-1][:-1] + b',"id_slot":%d}' % slot
-        answer = ChatAnswer(ChatStream(tools.targets), ForcedCalls() if names else None)
-        return LlamaRequest(b"".join(pieces), answer)
+        return LlamaRequest(b"".join(pieces), ChatAnswer(ChatStream(tools.targets, forced=bool(names))))
 
     async def _history(self, prompt: Prompt) -> History:
         parent, segments = missing(prompt.transcript, self._style, cached=prompt.switches.item_cache)

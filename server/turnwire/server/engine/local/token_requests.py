@@ -14,11 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
+from turnwire.server.engine.chat.forced import call_schema, forced_names
 from turnwire.server.engine.chat.messages import Media
 from turnwire.server.engine.chat.refusal import Refusal
 from turnwire.server.engine.chat.tools import EncodedTools, ToolCache
 from turnwire.server.engine.local.answers import TokenAnswer
-from turnwire.server.engine.local.forced import ForcedParser, call_schema, forced_names
+from turnwire.server.engine.local.forced import ForcedParser
 from turnwire.server.engine.local.requests import LlamaRequest, Probe
 from turnwire.server.engine.local.schemas import answer_schema, guided
 from turnwire.server.engine.local.speech import Speech
