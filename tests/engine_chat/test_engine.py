@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from turnwire.server.engine.chat.config import ChatModel
-from turnwire.server.engine.chat.engine import LARGE, ChatEngine
+from turnwire.server.engine.chat.engine import ChatEngine
+from turnwire.server.engine.chat.history import LARGE
 from turnwire.server.engine.port import Engine, ModelInfo
 from turnwire.server.session.chunks import CallEnd, CallKind, CallStart, FinishReason, PassUsage, TextChunk
 from turnwire.server.session.transcript import EMPTY

@@ -16,7 +16,7 @@ from typing import Final
 from turnwire.server.engine.chat.body import BodyWriter
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
 from turnwire.server.engine.chat.forced import forced_names, forcing
-from turnwire.server.engine.chat.history import Encoded, History, Style, extend, missing
+from turnwire.server.engine.chat.history import Style, history_of
 from turnwire.server.engine.chat.messages import Media
 from turnwire.server.engine.chat.passes import ChatPass, ChatRequest
 from turnwire.server.engine.chat.refusal import Refusal
@@ -29,9 +29,6 @@ from turnwire.server.session.prompt import Prompt
 from turnwire.v1.response_pb2 import ResponseCreate
 
 _log: Final = logging.getLogger(__name__)
-
-LARGE: Final = 256 * 1024
-"""Bytes of new items from which they are encoded in a thread, so that one large request does not delay the others."""
 
 
 @dataclass(slots=True)
@@ -171,22 +168,12 @@ class ChatEngine:
             settings = ResponseCreate()
             settings.CopyFrom(prompt.settings)
             forcing(settings, names, tools)
-        history = await self._history(prompt, served.style)
-        body = self._bodies.write(served.upstream, settings, history, tools)
-        return ChatRequest(body, tools.targets, forced=bool(names))
-
-    async def _history(self, prompt: Prompt, style: Style) -> History:
-        parent, segments = missing(prompt.transcript, style, cached=prompt.switches.item_cache)
-        tally = Encoded()
-        if sum(len(entry.data) for segment in segments for entry in segment.new) > LARGE:
-            history = await asyncio.to_thread(extend, parent, segments, style, tally)
-        else:
-            history = extend(parent, segments, style, tally)
+        history, tally = await history_of(prompt, served.style)
         self.stats.items += tally.items
-        prompt.visits.note("encode", tally.items, tally.bytes)
         if tally.skipped:
             self.stats.skipped.update(tally.skipped)
-        return history
+        body = self._bodies.write(served.upstream, settings, history, tools)
+        return ChatRequest(body, tools.targets, forced=bool(names))
 
     def _over(self, ended: ChatPass, outcome: Finish | EngineFailure | None) -> None:
         self._running.discard(ended)

@@ -7,6 +7,7 @@ next segment may add) is kept apart and encoded when it is closed, or sent.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +28,12 @@ from turnwire.server.engine.chat.messages import (
 )
 from turnwire.server.prompt.hosted_calls import hosted_exchange
 from turnwire.server.prompt.parts import Output, call_of, output_of, reasoning_texts
+from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.transcript import Transcript
 from turnwire.v1.item_pb2 import ContentPart, Item, Message, Role, ToolOutput
+
+LARGE: Final = 256 * 1024
+"""Bytes of new items from which they are encoded in a thread, so that one large request does not delay the others."""
 
 _SEEN_ELSEWHERE: Final = frozenset({"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"})
 """Items that say nothing of their own to the model: their functions are offered, their calls follow."""
@@ -110,6 +115,23 @@ class Encoded:
         """Counts an item that was left out."""
         self.skipped = self.skipped or Counter()
         self.skipped[kind] += 1
+
+
+async def history_of(prompt: Prompt, style: Style) -> tuple[History, Encoded]:
+    """Encodes what is new of a prompt's chain, much of it in a thread; returns the chain and what that took. Safe to
+    cancel.
+
+    Raises:
+        Refusal: The model cannot take an item.
+    """
+    parent, segments = missing(prompt.transcript, style, cached=prompt.switches.item_cache)
+    tally = Encoded()
+    if sum(len(entry.data) for segment in segments for entry in segment.new) > LARGE:
+        history = await asyncio.to_thread(extend, parent, segments, style, tally)
+    else:
+        history = extend(parent, segments, style, tally)
+    prompt.visits.note("encode", tally.items, tally.bytes)
+    return history, tally
 
 
 def missing(transcript: Transcript, style: Style, *, cached: bool = True) -> tuple[History | None, list[Transcript]]:

@@ -6,7 +6,6 @@ the whole conversation of such a request; it is for models and requests that `to
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from typing import Final
 
 from turnwire.server.engine.chat.body import BodyWriter
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
-from turnwire.server.engine.chat.engine import LARGE, style_of
+from turnwire.server.engine.chat.engine import style_of
 from turnwire.server.engine.chat.forced import forced_names, forcing
-from turnwire.server.engine.chat.history import Encoded, History, extend, missing
+from turnwire.server.engine.chat.history import history_of
 from turnwire.server.engine.chat.stream import ChatStream
 from turnwire.server.engine.chat.tools import ToolCache
 from turnwire.server.engine.local.answers import Answer, ChatAnswer
@@ -88,20 +87,10 @@ class RequestWriter:
             settings.max_output_tokens = self._max_output
         if names:
             forcing(settings, names, tools)
-        history = await self._history(prompt)
+        history, tally = await history_of(prompt, self._style)
+        if tally.skipped:
+            self.skipped.update(tally.skipped)
         pieces = self._bodies.write(self._model, settings, history, tools)
         if slot is not None:
             pieces[-1] = pieces[-1][:-1] + b',"id_slot":%d}' % slot
         return LlamaRequest(b"".join(pieces), ChatAnswer(ChatStream(tools.targets, forced=bool(names))))
-
-    async def _history(self, prompt: Prompt) -> History:
-        parent, segments = missing(prompt.transcript, self._style, cached=prompt.switches.item_cache)
-        tally = Encoded()
-        if sum(len(entry.data) for segment in segments for entry in segment.new) > LARGE:
-            history = await asyncio.to_thread(extend, parent, segments, self._style, tally)
-        else:
-            history = extend(parent, segments, self._style, tally)
-        prompt.visits.note("encode", tally.items, tally.bytes)
-        if tally.skipped:
-            self.skipped.update(tally.skipped)
-        return history
