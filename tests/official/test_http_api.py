@@ -272,6 +272,18 @@ async def test_a_background_response_is_followed_from_a_number_on(asker: Asker) 
     assert events[0]["item_id"] == "msg_1"
 
 
+@pytest.mark.parametrize("seen", [0, 2, 3])
+async def test_what_a_follower_has_seen_last_is_not_said_again(asker: Asker, seen: int) -> None:
+    added = event_of(sequence_number=2, output_item_added={"output_index": 0, "item": {"message": {"id": "msg_1"}}})
+    deltas = [event_of(sequence_number=number, output_text_delta={"delta": "x"}) for number in (3, 4)]
+    asker.caller.batches = [[created(), added, *deltas, done(5)]]
+
+    query = {"stream": ["true"], "starting_after": [str(seen)]}
+    events = await events_of(await asker.ask("GET", "/v1/responses/resp_1", query=query))
+
+    assert [event["sequence_number"] for event in events] == [number for number in (2, 3, 4, 5) if number > seen]
+
+
 @pytest.mark.parametrize("padded", [None, "true", "false"])
 async def test_a_followed_stream_is_padded_where_it_is_asked_for(asker: Asker, padded: str | None) -> None:
     asker.caller.batches = [[created(), event_of(sequence_number=1, output_text_delta={"delta": "x"}), done(2)]]

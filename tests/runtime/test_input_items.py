@@ -57,6 +57,14 @@ def test_pages_together_are_the_whole_list(count: int, limit: int, ascending: bo
     assert seen == (wanted if ascending else wanted[::-1])
 
 
+@pytest.mark.parametrize("ascending", [False, True])
+def test_a_page_that_ends_with_the_list_says_that_nothing_is_behind_it(ascending: bool) -> None:
+    first = _page(_items(4), limit=2, ascending=ascending)
+    assert (len(first.items), first.has_more) == (2, True)
+    last = _page(_items(4), limit=2, ascending=ascending, after=first.items[-1].message.id)
+    assert (len(last.items), last.has_more) == (2, False)
+
+
 def test_items_without_an_id_get_one_that_stays_and_is_theirs_alone() -> None:
     items = [
         *_items(2),
