@@ -14,9 +14,8 @@ from turnwire.server.engine.local.engine import LocalEngine, find_speech
 from turnwire.server.engine.local.vocabulary import LlamaTokenizer
 from turnwire.server.engine.port import CountingEngine
 from turnwire.server.engine.tokens.passes import CacheReport
-from turnwire.server.engine.tokens.records import ChainRecord
 from turnwire.server.engine.tokens.rendering import RenderStats
-from turnwire.server.session.chunks import CallEnd, Finish, FinishReason, PassUsage, TextChunk
+from turnwire.server.session.chunks import CallEnd, Finish, FinishReason, PassUsage, TextChunk, TokenRecord
 from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
 from turnwire.v1.errors import RequestError
 from turnwire.v1.item_pb2 import Item
@@ -168,7 +167,7 @@ async def test_a_stop_string_ends_the_answer_before_llama_has_stopped(open_engin
     sink, finish = await ran(engine, prompt(HI))
     assert (sink.text, finish.reason) == ("Yes.", FinishReason.STOP)
     assert finish.usage == PassUsage(len(llama.bodies[0]["prompt"]), 7, len(encode("Yes.\n\nQuestion:")), 0)
-    assert isinstance(finish.record, ChainRecord)
+    assert isinstance(finish.record, TokenRecord)
     assert not finish.record.verbatim
     # The slot is not free before llama.cpp has stopped.
     llama.script = say("More.")
@@ -325,7 +324,7 @@ async def test_a_forced_call_is_held_to_its_schema_and_said_anew_later(
     assert isinstance(sink.chunks[-1], CallEnd)
     assert sum(chunk.tokens for chunk in sink.chunks) <= finish.usage.output_tokens
     assert "$defs" in llama.bodies[-1]["json_schema"]
-    assert isinstance(finish.record, ChainRecord)
+    assert isinstance(finish.record, TokenRecord)
     assert not finish.record.verbatim
 
 

@@ -16,7 +16,6 @@ from turnwire.server.engine.tokens import rendered as module
 from turnwire.server.engine.tokens.opening import open_token_engine
 from turnwire.server.engine.tokens.passes import CacheReport
 from turnwire.server.engine.tokens.port import UNKNOWN_LOGPROB, EngineFacts
-from turnwire.server.engine.tokens.records import ChainRecord, chain_key
 from turnwire.server.engine.tokens.rendered import RenderedEngine
 from turnwire.server.engine.tokens.rendering import ChainRenderer, RenderStats
 from turnwire.server.engine.tokens.vllm_grpc import VllmGrpcEngine
@@ -101,9 +100,9 @@ class Out:
         assert isinstance(outcome, Finish), outcome
         return outcome
 
-    async def record(self) -> ChainRecord:
+    async def record(self) -> TokenRecord:
         record = (await self.finish()).record
-        assert isinstance(record, ChainRecord)
+        assert isinstance(record, TokenRecord)
         return record
 
 
@@ -239,8 +238,7 @@ async def test_a_chain_and_its_forks_have_one_routing_key_and_other_chains_anoth
     for response_id in ("resp_next", "resp_fork"):
         out = await scene.sample(prompt_of(grown(second, user("Two.")), response_id))
         assert (await scene.fake.event("request"))["routing_key"] == "resp_root"
-        assert (await out.record()).routing_key == "resp_root"
-    assert chain_key(prompt_of(grown(EMPTY, user("One.")), "resp_other")) == "resp_other"
+    assert prompt_of(grown(EMPTY, user("One.")), "resp_other").chain.key == "resp_other"
 
 
 async def test_deltas_carry_ids_where_asked_for(scene: Scene) -> None:
@@ -439,7 +437,7 @@ async def test_an_engine_that_counts_other_prompt_ids_is_logged(scene: Scene, ca
     from turnwire.server.prompt.parsing import parser_for
 
     out = Out()
-    plan = PassPlan("vllm-grpc", 10, 0, array("I"), (), False, False, "", "", "", "")
+    plan = PassPlan("vllm-grpc", 10, 0, array("I"), (), False, False, "", "", "")
     running = RenderedPass(plan, out, ChunkMapper(parser_for("harmony")), lambda _: b"", scene.cached.append)
     running.ended(TokenEnd(FinishReason.STOP, prompt_tokens=9))
     assert "counts 9 ids of prompt where 10 were sent" in caplog.text

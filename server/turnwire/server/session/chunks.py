@@ -122,7 +122,7 @@ class TokenRecord:
     rendered: array[int]
     """What the prompt held beyond the previous pass of the chain."""
     sampled: array[int]
-    """What the model sampled, its stop token included; kept as sampled in later prompts."""
+    """What the model sampled, its stop token included; kept as sampled in later prompts, if it is verbatim."""
     logprobs: array[float]
     """Of the sampled tokens, in the same order; empty where not asked for."""
     template_hash: str = ""
@@ -131,6 +131,8 @@ class TokenRecord:
     """Identifies the tokenizer."""
     weight_version: str = ""
     """The engine's weights, where it reports them."""
+    verbatim: bool = True
+    """Whether what was sampled stands in the conversation as it is; else later prompts say its items anew."""
 
 
 @dataclass(frozen=True, slots=True)

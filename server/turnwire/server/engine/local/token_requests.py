@@ -27,7 +27,6 @@ from turnwire.server.engine.tokens.failures import overflow
 from turnwire.server.engine.tokens.json_ids import JsonIds
 from turnwire.server.engine.tokens.parsing import ChunkMapper
 from turnwire.server.engine.tokens.passes import CacheReport, PassPlan
-from turnwire.server.engine.tokens.records import chain_key
 from turnwire.server.engine.tokens.rendering import RenderedPrompt, RenderStats
 from turnwire.server.engine.tokens.sampling import wants_logprobs, wants_text_logprobs
 from turnwire.server.media.parts import parts_of
@@ -209,7 +208,6 @@ class TokenWriter:
             template_hash=renderer.template_hash,
             tokenizer_hash=renderer.tokenizer_hash,
             weight_version="",
-            routing_key=chain_key(prompt),
             verbatim=not forced,
             keeps_stops=False,
         )

@@ -16,9 +16,8 @@ from turnwire.server.engine.port import Sink
 from turnwire.server.engine.tokens.failures import broken
 from turnwire.server.engine.tokens.parsing import ChunkMapper
 from turnwire.server.engine.tokens.port import UNKNOWN_LOGPROB, TokenDelta, TokenEnd, TokenPass
-from turnwire.server.engine.tokens.records import ChainRecord
 from turnwire.server.engine.tokens.stops import StopScanner
-from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishReason, PassUsage
+from turnwire.server.session.chunks import Chunk, EngineFailure, Finish, FinishReason, PassUsage, TokenRecord
 from turnwire.v1.item_pb2 import Logprob, TopLogprob
 
 _log: Final = logging.getLogger(__name__)
@@ -57,7 +56,6 @@ class PassPlan:
     tokenizer_hash: str
     weight_version: str
     """As the engine said when it was first asked."""
-    routing_key: str
     verbatim: bool = True
     """Whether later prompts hold what this pass samples as it is."""
     keeps_stops: bool = True
@@ -195,14 +193,13 @@ class RenderedPass:
             output_tokens=end.output_tokens or len(self._sampled),
             reasoning_tokens=end.reasoning_tokens or self._mapper.reasoning_tokens,
         )
-        record = ChainRecord(
+        record = TokenRecord(
             rendered=plan.new,
             sampled=self._sampled,
             logprobs=self._logprobs,
             template_hash=plan.template_hash,
             tokenizer_hash=plan.tokenizer_hash,
             weight_version=end.weight_version or plan.weight_version,
-            routing_key=plan.routing_key,
             verbatim=plan.verbatim and (plan.keeps_stops or self._scanner is None or not self._scanner.stopped),
         )
         self._sink.ended(Finish(end.reason, usage, record))

@@ -20,7 +20,6 @@ from turnwire.server.engine.tokens.failures import overflow
 from turnwire.server.engine.tokens.parsing import ChunkMapper
 from turnwire.server.engine.tokens.passes import CacheReport, PassPlan, RenderedPass
 from turnwire.server.engine.tokens.port import EngineFacts, TokenEngine, TokenRequest
-from turnwire.server.engine.tokens.records import chain_key
 from turnwire.server.engine.tokens.rendering import ChainRenderer, RenderedPrompt, RenderStats
 from turnwire.server.engine.tokens.sampling import sampling_of, wants_text_logprobs
 from turnwire.server.prompt.parsing import TokenTable, parser_for
@@ -163,7 +162,6 @@ class RenderedEngine:
             template_hash=renderer.template_hash,
             tokenizer_hash=renderer.tokenizer_hash,
             weight_version=self._facts.weight_version,
-            routing_key=chain_key(prompt),
         )
         parser = parser_for(
             self._format,

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from turnwire.server.engine.tokens.records import ChainRecord
 from turnwire.server.prompt.parts import call_of, output_of
 from turnwire.server.prompt.renderer import Chain, Extension, Head, Renderer, Step
 from turnwire.server.prompt.segments import Rendered, Segment
-from turnwire.server.session.chunks import TokenRecord
 from turnwire.server.session.prompt import Prompt
 from turnwire.server.session.transcript import Entry, Origin, Transcript
 from turnwire.v1.item_pb2 import FunctionCallOutput, Item, ToolOutput
@@ -163,7 +161,7 @@ class ChainRenderer:
 
     def _step(self, segment: Transcript) -> Step:
         record = segment.record
-        if record is None or not self._is_ours(segment) or not _verbatim(record):
+        if record is None or not self._is_ours(segment) or not record.verbatim:
             return Step(tuple(entry.item() for entry in segment.new))
         items: list[Item] = []
         said: list[Item] = []
@@ -192,10 +190,6 @@ def read_model_files(folder: Path) -> dict[str, bytes]:
         msg = f"{folder} is no folder"
         raise NotADirectoryError(msg)
     return {name: path.read_bytes() for name in MODEL_FILES if (path := folder / name).is_file()}
-
-
-def _verbatim(record: TokenRecord) -> bool:
-    return not isinstance(record, ChainRecord) or record.verbatim
 
 
 def _hosted_output(entry: Entry, item: Item) -> list[Item]:
