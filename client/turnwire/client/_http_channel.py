@@ -31,15 +31,13 @@ from turnwire.client.exceptions import (
     TurnwireError,
 )
 from turnwire.v1.error_pb2 import Error
+from turnwire.v1.official.frames import PROTO
 
 if TYPE_CHECKING:
     import aiohttp
 
 PATH: Final = "/v1/responses"
 """Where a server takes WebSockets unless the address says otherwise."""
-
-CONTENT_TYPE: Final = "application/proto"
-"""Of serialized messages, both ways."""
 
 _SILENCE: Final = 60.0
 """Seconds without a frame after which a server is gone; it says something every 15 s."""
@@ -245,7 +243,7 @@ class HttpChannel:
         return self.session().post(
             url,
             data=body,
-            headers={**headers, "content-type": CONTENT_TYPE, "accept-encoding": "identity"},
+            headers={**headers, "content-type": PROTO, "accept-encoding": "identity"},
             allow_redirects=False,
             proxy=proxy_of(url),
             ssl=self.tls,
@@ -281,7 +279,7 @@ def refusal(status: int, content_type: str, body: bytes) -> TurnwireError:
 def _read_error(content_type: str, body: bytes) -> Error:
     """Reads an error, ours or in the form of the public API; an empty one where the body is neither."""
     error = Error()
-    if content_type == CONTENT_TYPE:
+    if content_type == PROTO:
         with contextlib.suppress(DecodeError):
             error = Error.FromString(body)
     elif content_type == "application/json":

@@ -1,30 +1,23 @@
 """The messages of a one-shot method that streams, over HTTP.
 
-Below: aiohttp, which is needed for such addresses only. Above: `_http_channel`. The answer's body is frames, as the
-server's `official/binary` writes them: a byte that tells the kind, four bytes of length, big-endian, and as many bytes.
+Below: aiohttp, which is needed for such addresses only, and the form of `frames`, which the answer's body has. Above:
+`_http_channel`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from turnwire.client.exceptions import ProtocolError, RequestRejectedError, RpcFailedError
 from turnwire.v1.error_pb2 import Error
+from turnwire.v1.official.frames import ERROR, FRAMES, HEAD, MESSAGE
 
 if TYPE_CHECKING:
     import aiohttp
-
-FRAMES: Final = "application/vnd.turnwire.frames"
-"""Content type of such an answer."""
-
-_HEAD: Final = Struct("!BI")
-_MESSAGE: Final = 0
-_ERROR: Final = 1
 
 
 class HttpStream:
@@ -86,14 +79,14 @@ class HttpStream:
         async for chunk in answer.content.iter_any():
             buffer += chunk
             at = 0
-            while len(buffer) - at >= _HEAD.size:
-                kind, size = _HEAD.unpack_from(buffer, at)
+            while len(buffer) - at >= HEAD.size:
+                kind, size = HEAD.unpack_from(buffer, at)
                 if size > self._limit:
                     raise RpcFailedError("RESOURCE_EXHAUSTED", f"a message has more than {self._limit} bytes")
-                end = at + _HEAD.size + size
+                end = at + HEAD.size + size
                 if len(buffer) < end:
                     break
-                yield kind, bytes(memoryview(buffer)[at + _HEAD.size : end])
+                yield kind, bytes(memoryview(buffer)[at + HEAD.size : end])
                 at = end
             del buffer[:at]
         if buffer:
@@ -101,9 +94,9 @@ class HttpStream:
 
     def _message(self, kind: int, data: bytes) -> Any:
         try:
-            if kind == _ERROR:
+            if kind == ERROR:
                 raise RequestRejectedError(Error.FromString(data))
-            if kind == _MESSAGE:
+            if kind == MESSAGE:
                 return self._deserialize(data)
         except DecodeError as error:
             raise self._broken() from error

@@ -4,42 +4,30 @@ Above it: `http`. Below it: the port. `POST /turnwire.v1.ResponsesService/METHOD
 takes the request message of the method and is answered by its response message. An error has the HTTP status of the
 table and a `turnwire.v1.Error` as its body.
 
-Methods that stream are answered by frames: a byte that tells the kind, four bytes of length, big-endian, and as many
-bytes. Kind 0 is a response message, one without events being a sign of life; kind 1 is a `turnwire.v1.Error`, by which
-the stream ends. `Connect`, which streams both ways, goes over gRPC or the WebSocket subprotocol `turnwire.v1`.
+Methods that stream are answered by `frames`. `Connect`, which streams both ways, goes over gRPC or the WebSocket
+subprotocol `turnwire.v1`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from struct import Struct
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from turnwire.v1 import responses_service_pb2 as pb
 from turnwire.v1.error_pb2 import Error
-from turnwire.v1.errors import RequestError, reject
+from turnwire.v1.errors import reject
 from turnwire.v1.json.refusal import shown
 from turnwire.v1.official.backend import Caller
-from turnwire.v1.official.creating import Batches, create_whole, ended_early
-from turnwire.v1.official.errors import internal_error
-from turnwire.v1.official.messages import PROTO, HttpRequest, HttpResponse, check_body, no_hold
+from turnwire.v1.official.creating import Batches, begun, create_whole, first_batch, next_batch
+from turnwire.v1.official.frames import ERROR, FRAMES, MESSAGE, PROTO, frame
+from turnwire.v1.official.messages import HttpRequest, HttpResponse, check_body, no_hold, stream_answer
+from turnwire.v1.server_event_pb2 import ServerEvent
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ResponsesService"].full_name
 """The first part of the paths."""
-
-FRAMES: Final = "application/vnd.turnwire.frames"
-"""Content type of a stream of frames."""
-MESSAGE: Final = 0
-ERROR: Final = 1
-"""Kinds of frames."""
-HEAD: Final = Struct("!BI")
-"""What a frame begins with: kind and length."""
-
-_log: Final = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=Message)
 
@@ -66,11 +54,8 @@ async def serve_method(caller: Caller, request: HttpRequest, path: Sequence[str]
     check_body(request, (PROTO, "application/x-protobuf"), limit)
     if name in _STREAMS:
         kind, stream = _STREAMS[name]
-        body = _frames(stream(caller, _decoded(kind, request.body)))
-        # Up to the first batch: refusals come out here, and from here on closing it has an effect.
-        await anext(body)
-        headers = {"content-type": FRAMES, "cache-control": "no-cache", "x-accel-buffering": "no"}
-        return HttpResponse(200, headers, body, filler=_frame(MESSAGE, b""))
+        body = await begun(_frames(stream(caller, _decoded(kind, request.body))))
+        return stream_answer(body, FRAMES, frame(MESSAGE, b""))
     kind, serve = _METHODS[name]
     answer = await serve(caller, _decoded(kind, request.body))
     return HttpResponse(200, {"content-type": PROTO}, answer.SerializeToString())
@@ -83,30 +68,15 @@ async def _frames(batches: Batches) -> AsyncGenerator[bytes, None]:
         RequestError: Before anything was yielded.
     """
     async with aclosing(batches):
-        events = await anext(batches, None)
-        if events is None:
-            raise ended_early()
+        events: Sequence[ServerEvent] | Error | None = await first_batch(batches)
         yield b""
         while events is not None:
+            if isinstance(events, Error):
+                yield frame(ERROR, events.SerializeToString())
+                return
             # A FollowResponseResponse looks the same.
-            yield _frame(MESSAGE, pb.StreamResponseResponse(events=events).SerializeToString())
-            try:
-                events = await anext(batches, None)
-            except RequestError as lost:
-                yield _failure(lost.error)
-                return
-            except Exception:
-                _log.exception("a stream of events failed")
-                yield _failure(internal_error())
-                return
-
-
-def _failure(error: Error) -> bytes:
-    return _frame(ERROR, error.SerializeToString())
-
-
-def _frame(kind: int, data: bytes) -> bytes:
-    return HEAD.pack(kind, len(data)) + data
+            yield frame(MESSAGE, pb.StreamResponseResponse(events=events).SerializeToString())
+            events = await next_batch(batches)
 
 
 def _decoded(kind: type[M], data: bytes) -> M:

@@ -47,7 +47,7 @@ async def create_whole(caller: Caller, create: ResponseCreate, context: RequestC
             for event in events:
                 if _take(answer, event) or (create.background and answer.id):
                     return answer
-    raise ended_early()
+    raise _ended_early()
 
 
 def _take(answer: Answer, event: ServerEvent) -> bool:
@@ -80,7 +80,7 @@ async def create_stream(caller: Caller, create: ResponseCreate, context: Request
     """
     create.verbosity = Verbosity.VERBOSITY_FULL
     create.echo = create.background
-    return await _begun(_event_stream(caller.respond(create, context), OfficialStream(create), -1))
+    return await begun(_event_stream(caller.respond(create, context), OfficialStream(create), -1))
 
 
 async def follow_stream(
@@ -101,10 +101,10 @@ async def follow_stream(
     request.stream_options.include_obfuscation = padded
     after = -1 if starting_after is None else starting_after
     batches = caller.follow_response(response_id, starting_after)
-    return await _begun(_event_stream(batches, OfficialStream(request), after))
+    return await begun(_event_stream(batches, OfficialStream(request), after))
 
 
-async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Runs a stream up to its first batch: refusals come out here, and from here on closing it has an effect, which it
     would not have on a generator that has not begun."""
     await anext(stream)
@@ -123,27 +123,20 @@ async def _event_stream(batches: Batches, stream: OfficialStream, after: int) ->
         RequestError: Before anything was yielded.
     """
     async with aclosing(batches):
-        events: Sequence[ServerEvent] | None = await anext(batches, None)
-        if events is None:
-            raise ended_early()
+        events: Sequence[ServerEvent] | Error | None = await first_batch(batches)
         yield b""
         while events is not None:
+            if isinstance(events, Error):
+                yield _failure(events, stream)
+                return
             text = b"".join(_texts(stream, events, after))
             if stream.ended:
                 yield text + DONE
                 return
             if text:
                 yield text
-            try:
-                events = await anext(batches, None)
-            except RequestError as lost:
-                yield _failure(lost.error, stream)
-                return
-            except Exception:
-                _log.exception("a stream of events failed")
-                yield _failure(internal_error(), stream)
-                return
-        yield _failure(ended_early().error, stream)
+            events = await next_batch(batches)
+        yield _failure(_ended_early().error, stream)
 
 
 def _texts(stream: OfficialStream, events: Iterable[ServerEvent], after: int) -> list[bytes]:
@@ -166,6 +159,30 @@ def _failure(error: Error, stream: OfficialStream) -> bytes:
     return sse(Frame("error", data)) + DONE
 
 
-def ended_early() -> RequestError:
+async def first_batch(batches: Batches) -> Sequence[ServerEvent]:
+    """Waits for the first events of a response.
+
+    Raises:
+        RequestError: It was refused, or has none.
+    """
+    events = await anext(batches, None)
+    if events is None:
+        raise _ended_early()
+    return events
+
+
+async def next_batch(batches: Batches) -> Sequence[ServerEvent] | Error | None:
+    """Waits for further events, for a stream that has begun and can only tell of an error, by which it ends; None where
+    no more come."""
+    try:
+        return await anext(batches, None)
+    except RequestError as lost:
+        return lost.error
+    except Exception:
+        _log.exception("a stream of events failed")
+        return internal_error()
+
+
+def _ended_early() -> RequestError:
     """Builds the error for a response whose events stopped before its end."""
     return RequestError(make_error("server_error", "The response ended without an outcome."))

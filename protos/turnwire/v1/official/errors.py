@@ -1,6 +1,6 @@
 """Errors in the official shapes: bodies of HTTP answers, and frames inside a stream or on a WebSocket.
 
-Above it: `http` and the WebSocket doors. Below it: the error table and the JSON codec.
+Above it: `http` and the WebSocket doors. Below it: the error table, the JSON codec, and what `answer` says of lines.
 
 The published description of SSE shows a flat `error` event; the live service, Open Responses and all clients that were
 looked at take the nested one, so that is what is sent everywhere. On a WebSocket `status` and a string `code` are what
@@ -18,6 +18,7 @@ from msgspec import Raw
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import ERRORS, Remedy, lookup, make_error
 from turnwire.v1.json import encoder
+from turnwire.v1.official.answer import line
 
 _pack: Final = msgspec.json.Encoder().encode
 _encode_error: Final = encoder(Error, fill=True)
@@ -98,4 +99,4 @@ def _error(error: Error) -> bytes:
         whole.code = error.code or whole.type
         data = _encode_error(whole)
     # Keys that this version does not know may hold JSON text with line breaks between tokens.
-    return data.replace(b"\n", b" ").replace(b"\r", b" ")
+    return line(data)

@@ -26,11 +26,11 @@ from turnwire.v1.official.backend import Backend, Caller
 from turnwire.v1.official.binary import SERVICE, serve_method
 from turnwire.v1.official.creating import create_stream, create_whole, follow_stream
 from turnwire.v1.official.errors import answer_headers, error_body, http_status, internal_error
+from turnwire.v1.official.frames import PROTO
 from turnwire.v1.official.messages import (
     EVENT_STREAM,
     JSON,
     MAX_BODY,
-    PROTO,
     HttpRequest,
     HttpResponse,
     context_of,
@@ -40,6 +40,7 @@ from turnwire.v1.official.messages import (
     read_flag,
     read_integer,
     read_text,
+    stream_answer,
 )
 from turnwire.v1.response_pb2 import Response, ResponseCreate
 from turnwire.v1.responses_service_pb2 import (
@@ -54,6 +55,7 @@ __all__ = ["MAX_BODY", "HttpApi", "HttpRequest", "HttpResponse"]
 MAX_PAGE: Final = 100
 """Items in a page of input items at most."""
 _MAX_SEQUENCE: Final = 2**31 - 1
+_COMMENT: Final = b": keep-alive\n\n"
 _PATHS: Final = (
     "/v1/responses, /v1/responses/{id}, /v1/responses/{id}/cancel, /v1/responses/{id}/input_items,"
     " /v1/responses/input_tokens, /v1/responses/compact, /v1/models and /v1/models/{id}"
@@ -210,9 +212,7 @@ def _about(
 
 
 def _streamed(body: AsyncGenerator[bytes, None]) -> HttpResponse:
-    # Proxies that gather what they pass on would turn a stream into one late answer.
-    headers = {"content-type": EVENT_STREAM, "cache-control": "no-cache", "x-accel-buffering": "no"}
-    return HttpResponse(200, headers, body)
+    return stream_answer(body, EVENT_STREAM, _COMMENT)
 
 
 async def _delete(caller: Caller, request: HttpRequest, response_id: str) -> HttpResponse:

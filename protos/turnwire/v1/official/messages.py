@@ -20,7 +20,6 @@ from turnwire.v1.response_pb2 import ResponseCreate
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
-PROTO: Final = "application/proto"
 MAX_BODY: Final = 32 * 1024 * 1024
 """Largest body of a request, in bytes; twice what the public API takes in one WebSocket message, since clients go on
 over HTTP with what is too large there."""
@@ -62,7 +61,7 @@ class HttpResponse:
     """The whole body, or the pieces of a stream, each at least one whole event. Closing the generator cancels
     the response behind it; it has begun, so that closing works at once. Whoever takes the answer has to close it."""
 
-    filler: bytes = b": keep-alive\n\n"
+    filler: bytes = b""
     """What may be sent between pieces of a stream that is silent, so that nobody takes it for dead."""
 
     @property
@@ -71,9 +70,16 @@ class HttpResponse:
         return self.body if isinstance(self.body, bytes) else b""
 
 
-def json_answer(body: bytes, status: int = 200) -> HttpResponse:
+def json_answer(body: bytes) -> HttpResponse:
     """Returns an answer of JSON."""
-    return HttpResponse(status, {"content-type": JSON}, body)
+    return HttpResponse(200, {"content-type": JSON}, body)
+
+
+def stream_answer(body: AsyncGenerator[bytes, None], kind: str, filler: bytes) -> HttpResponse:
+    """Returns an answer that is a stream, of a content type and with what is sent while it is silent."""
+    # Proxies that gather what they pass on would turn a stream into one late answer.
+    headers = {"content-type": kind, "cache-control": "no-cache", "x-accel-buffering": "no"}
+    return HttpResponse(200, headers, body, filler)
 
 
 def context_of(request: HttpRequest) -> RequestContext:
