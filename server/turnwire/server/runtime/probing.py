@@ -1,6 +1,6 @@
 """What a create would start from, found out by starting it and stopping short of its first pass.
 
-Above: `counting` and `compacting`. Below: the runner of sessions, with an engine that only looks at the prompt. Thus
+Above: `local` and `compacting`. Below: the runner of sessions, with an engine that only looks at the prompt. Thus
 every check, look-up and listing is the one that a create gets, and so is every refusal.
 """
 

@@ -31,7 +31,6 @@ from turnwire.v1.session_pb2 import RequestRejected, SessionOpen, SessionRules
 _RULES: Final = find_rules(SessionRules.SESSION_RULES_WEBSOCKET)
 _decode: Final = decoder(ConnectRequest)
 _encode: Final = encoder(ServerEvent, fill=True)
-_STEERS: Final = ("steer_accepted", "steer_pending", "steer_failed")
 
 
 class _Named(msgspec.Struct):
