@@ -12,8 +12,9 @@ from turnwire.bench.campaign import order, together
 from turnwire.bench.drivers.port import Called, Turn
 from turnwire.bench.drivers.records import RolloutRecord, RunRecord
 from turnwire.bench.drivers.rollouts import differences, starts
+from turnwire.bench.measured import ResultsError
 from turnwire.bench.metrics.turns import TurnFigures, gaps_between
-from turnwire.bench.results import Options, Results, ResultsError, Run, load, resume, save
+from turnwire.bench.results import Options, Results, Run, load, resume, save
 from turnwire.bench.scenario.compiling import PlannedCall, PlannedTurn, compile_rollout
 from turnwire.bench.scenario.reading import load as load_scenario
 from turnwire.bench.scenario.reading import read

@@ -1,29 +1,20 @@
 """Result files: what was asked, on which machine, and every run; a view of it is a table, the file is the product.
 
-Above it: `campaign`, `summary` and the report. Below it: JSON. A file explains itself: it holds the scenario's text.
+Above it: `campaign`, `summary` and the report. Below it: `measured`. A file explains itself: it holds the scenario's
+text.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
-import msgspec
-
 from turnwire.bench.drivers.records import RunRecord
+from turnwire.bench.measured import ResultsError, read, today, write
 
 FORMAT: Final = 1
 """1: the first."""
-_PACKAGES: Final = ("turnwire", "grpcio", "protobuf", "aiohttp", "uvloop", "msgspec")
-
-
-class ResultsError(ValueError):
-    """A result file cannot be used, or is one of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +51,10 @@ class Results:
     runs: list[Run] = field(default_factory=list[Run])
     ended: str = "not yet"
     """`complete`, or why not."""
+    kind: str = "rollouts"
+    """Tells the file from those of other measurements; see `measured.Measured`."""
+    date: str = field(default_factory=today)
+    """When it began, by RFC 3339."""
     format: int = FORMAT
 
     def has(self, repetition: int, driver: str) -> bool:
@@ -74,39 +69,13 @@ class Results:
         return [run.record for run in runs if not run.record.failure]
 
 
-def machine() -> dict[str, Any]:
-    """Returns what figures depend on: processor, system and versions."""
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    return {
-        "processor": model,
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "grpc": grpc.__version__,
-        "packages": {name: version(name) for name in _PACKAGES},
-    }
-
-
 def load(path: Path) -> Results:
     """Reads a file.
 
     Raises:
         ResultsError: It cannot be read, or is no result file of this format.
     """
-    try:
-        results = msgspec.json.decode(path.read_bytes(), type=Results)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ResultsError(f"{path}: {error}") from error
-    if results.format != FORMAT:
-        raise ResultsError(f"{path}: expected format {FORMAT}, found {results.format}")
-    return results
+    return read(path, Results, FORMAT)
 
 
 def save(results: Results, path: Path) -> None:
@@ -115,9 +84,7 @@ def save(results: Results, path: Path) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
-    beside.replace(path)
+    write(results, path)
 
 
 def resume(path: Path, options: Options, facts: dict[str, Any]) -> Results:
@@ -140,4 +107,4 @@ def resume(path: Path, options: Options, facts: dict[str, Any]) -> Results:
         if there != here:
             raise ResultsError(f"{path} was measured with another {what}: remove it, or write to another file")
     kept = [run for run in found.runs if not run.record.failure]
-    return Results(options, facts, kept)
+    return Results(options, facts, kept, date=found.date)

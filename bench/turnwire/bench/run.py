@@ -18,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from turnwire.bench.campaign import Stopped, measure, verify
 from turnwire.bench.drivers.registry import DRIVERS
-from turnwire.bench.results import Options, Results, ResultsError, machine, resume, save
+from turnwire.bench.measured import ResultsError, machine
+from turnwire.bench.results import Options, Results, resume, save
 from turnwire.bench.scenario.compiling import compile_rollout
 from turnwire.bench.scenario.reading import MAX_LANES, ScenarioError, load, shipped, source_of
 from turnwire.bench.scenario.values import Load, Scenario
