@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from turnwire.bench.run import main, overridden
-from turnwire.bench.scenario.reading import load
+from turnwire.bench.overrides import overridden, played
+from turnwire.bench.results import Options
+from turnwire.bench.run import main
+from turnwire.bench.scenario.reading import load, source_of
 from turnwire.bench.scenario.values import Load, Network, Speed
 
 
@@ -38,6 +40,15 @@ def test_the_command_line_sets_values_over_the_scenario() -> None:
 
 def test_a_rate_takes_the_place_of_agents() -> None:
     assert overridden(load("fleet"), {"rate": 2.5, "rollouts": 10}).load == Load(10, 1, 2.5)
+
+
+def test_a_result_file_says_what_was_played() -> None:
+    overrides = {"rtt": "20ms", "tps": "4000", "history": "1KiB", "tls": "True", "agents": "3"}
+    asked = Options("…", "fleet", source_of("fleet"), overrides, [], 1, [])
+    expected = {"rtt": 0.02, "tps": 4000.0, "history": 1024, "tls": True, "agents": 3}
+    assert played(asked) == overridden(load("fleet"), expected)
+    with pytest.raises(ValueError, match="found gravity"):
+        played(replace(asked, overrides={"gravity": "9.8"}))
 
 
 @pytest.mark.parametrize(

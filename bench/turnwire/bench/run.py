@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,58 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from turnwire.bench.campaign import Stopped, measure, verify
 from turnwire.bench.drivers.registry import DRIVERS
 from turnwire.bench.measured import ResultsError, machine
+from turnwire.bench.overrides import READERS, overridden
 from turnwire.bench.results import Options, Results, resume, save
 from turnwire.bench.scenario.compiling import compile_rollout
-from turnwire.bench.scenario.reading import MAX_LANES, ScenarioError, load, shipped, source_of
-from turnwire.bench.scenario.values import Load, Scenario
+from turnwire.bench.scenario.reading import ScenarioError, load, shipped, source_of
+from turnwire.bench.scenario.values import Scenario
 from turnwire.bench.summary import headlines, least, remarks
 from turnwire.bench.tables import costs, times, title
-from turnwire.server.values import duration, integer, rate, size
-
-_number: Final = integer(1, 100_000)
-_READERS: Final[dict[str, tuple[Callable[[object], Any], str]]] = {
-    "rtt": (duration(0.0, 10.0), "round trip, such as 50ms"),
-    "bandwidth_mbit": (rate, "megabits per second each way"),
-    "slow_start": (bool, "model the window of TCP"),
-    "tls": (bool, "encrypt"),
-    "ttft": (duration(0.0, 3600.0), "time to first token of the simulated model"),
-    "tps": (rate, "tokens per second of it, or unlimited"),
-    "burst": (_number, "tokens at once"),
-    "history": (size(0, 16 * 1024**2), "history at the start, such as 1MiB"),
-    "agents": (integer(1, MAX_LANES), "rollouts played at once"),
-    "rate": (rate, "rollouts begun per second, at random, in place of agents"),
-    "rollouts": (_number, "rollouts of a run"),
-    "max_seconds": (duration(1.0, 86_400.0), "stop a run after so long"),
-}
-"""What the command line may set in place of the scenario."""
-
-
-def overridden(scenario: Scenario, values: dict[str, Any]) -> Scenario:
-    """Returns a scenario with some values set differently; None keeps what was."""
-    given = {key: value for key, value in values.items() if value is not None and value is not False}
-
-    def pick(**names: str) -> dict[str, Any]:
-        return {field: given[name] for field, name in names.items() if name in given}
-
-    network = pick(rtt="rtt", slow_start="slow_start", tls="tls")
-    if "bandwidth_mbit" in given:
-        network["bandwidth"] = given["bandwidth_mbit"] * 1e6
-    return replace(
-        scenario,
-        network=replace(scenario.network, **network),
-        speed=replace(scenario.speed, **pick(ttft="ttft", tokens_per_second="tps", burst="burst")),
-        request=replace(scenario.request, **pick(history="history")),
-        load=_load(scenario.load, given),
-        max_seconds=given.get("max_seconds", scenario.max_seconds),
-    )
-
-
-def _load(load: Load, given: dict[str, Any]) -> Load:
-    if "rate" in given:
-        return Load(given.get("rollouts", load.rollouts), 1, given["rate"])
-    if "agents" in given:
-        return Load(given.get("rollouts", given["agents"]), given["agents"], 0.0)
-    return replace(load, rollouts=given.get("rollouts", load.rollouts))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="result file, JSON; what it has already is not measured again")
     parser.add_argument("--server-flag", action="append", default=[], help="one more flag of the server. Repeatable")
     parser.add_argument("--verify-only", action="store_true", help="check that all drivers work, and measure nothing")
-    for name, (reader, words) in _READERS.items():
+    for name, (reader, words) in READERS.items():
         option = f"--{name.replace('_', '-')}"
         if reader is bool:
             parser.add_argument(option, action="store_true", help=words)
@@ -101,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _values(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, (reader, _) in _READERS.items():
+    for name, (reader, _) in READERS.items():
         text = getattr(options, name)
         try:
             values[name] = None if text is None else reader(text)
@@ -148,7 +101,7 @@ def main() -> int:
         command=f"python -m turnwire.bench.run {' '.join(sys.argv[1:])}",
         scenario=scenario.name,
         source=source_of(options.scenario),
-        overrides={name: str(getattr(options, name)) for name in _READERS if getattr(options, name)},
+        overrides={name: str(getattr(options, name)) for name in READERS if getattr(options, name)},
         drivers=names,
         repeat=options.repeat,
         flags=options.server_flag,
