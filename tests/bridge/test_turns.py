@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.bridge.scene import Server, Stage, Wire, bridging
 
+from turnwire.client import connect
+
 PAGES = "words " * 10_000
 
 
@@ -69,6 +71,14 @@ async def test_a_socket_finds_what_it_did_not_store(server: Server, stage: Stage
         # The rules are those of the public API: the older one has left its lane.
         refused = await peer.refusal(input="Again.", store=False, previous_response_id=first)
         assert (refused["status"], refused["error"]["code"]) == (400, "previous_response_not_found")
+
+
+async def test_a_session_of_our_own_finds_what_it_did_not_store(server: Server, stage: Stage) -> None:
+    async with connect(f"ws://127.0.0.1:{stage.port}") as session:
+        stream = await session.create(model="stepped", input="Say hi.", store=False)
+        server.finish(await server.begun(1), "hi")
+        whole = await stream.get_final_response()
+        assert (await session.get_response(whole.id)).output == whole.output
 
 
 async def test_lanes_of_a_socket_run_side_by_side(server: Server, stage: Stage) -> None:

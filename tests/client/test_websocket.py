@@ -164,6 +164,17 @@ async def test_a_held_response_runs_over_websocket() -> None:
         assert (caught.value.code, caught.value.param) == ("response_not_found", "response_id")
 
 
+async def test_a_response_that_only_its_session_has_is_found_over_websocket_too() -> None:
+    async with asyncio.timeout(BOUND), serving() as site, connect(site.address, options=QUICK) as session:
+        stream = await session.create(model="m", input="x", store=False)
+        whole = await stream.get_final_response()
+        assert (await session.get_response(whole.id)).output == whole.output
+        async with connect(site.address, options=QUICK) as other:
+            with pytest.raises(RequestRejectedError) as caught:
+                await other.get_response(whole.id)
+        assert caught.value.code == "response_not_found"
+
+
 async def test_many_lanes_share_one_socket() -> None:
     async with asyncio.timeout(BOUND), serving() as site, connect(site.address, options=QUICK) as session:
 

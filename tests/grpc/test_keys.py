@@ -139,6 +139,21 @@ async def test_nobody_can_touch_the_responses_of_another(guarded: Door) -> None:
     await guarded.completes(bob)
 
 
+async def test_what_was_deleted_is_not_found_by_the_session_that_made_it_either(door: Door) -> None:
+    peer = door.connect()
+    await peer.send(open={})
+    session_id = (await peer.until("opened")).session_id
+    made = await peer.create("a")
+    door.finish(made)
+    await peer.until("done", made.handle)
+    asked = pb.GetResponseRequest(response_id=made.id, session_id=session_id)
+    assert isinstance(await door.ask("GetResponse", asked), bytes)
+    await door.ask("DeleteResponse", pb.DeleteResponseRequest(response_id=made.id))
+    gone = await door.ask("GetResponse", asked)
+    assert not isinstance(gone, bytes)
+    assert gone.code is grpc.StatusCode.NOT_FOUND
+
+
 async def test_what_is_not_stored_is_found_by_its_session_alone(door: Door) -> None:
     peer = door.connect()
     await peer.send(open={})

@@ -121,8 +121,8 @@ class FakeCaller:
     def connect(self, opening: SessionOpen | None, door: str) -> Link:
         raise AssertionError
 
-    async def get_response(self, response_id: str) -> Response:
-        self.asked.append(("get", response_id))
+    async def get_response(self, response_id: str, session_id: str = "") -> Response:
+        self.asked.append(("get", (response_id, session_id) if session_id else response_id))
         return self._found(response_id)
 
     async def delete_response(self, response_id: str) -> None:

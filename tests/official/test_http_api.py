@@ -466,6 +466,9 @@ async def test_our_own_unary_methods_go_over_http(asker: Asker) -> None:
     assert [item.message.id for item in made.response.output] == ["msg_1"]
     found = await ask("GetResponse", pb.GetResponseRequest(response_id="resp_1"), pb.GetResponseResponse)
     assert found.response.id == "resp_1"
+    there = pb.GetResponseRequest(response_id="resp_1", session_id="sess_1")
+    assert (await ask("GetResponse", there, pb.GetResponseResponse)).response.id == "resp_1"
+    assert asker.caller.asked[-1] == ("get", ("resp_1", "sess_1"))
     await ask("DeleteResponse", pb.DeleteResponseRequest(response_id="resp_1"), pb.DeleteResponseResponse)
     ended = await ask("CancelResponse", pb.CancelResponseRequest(response_id="resp_1"), pb.CancelResponseResponse)
     assert ended.response.id == "resp_1"

@@ -105,9 +105,9 @@ class BridgeCaller:
         self._links.add(link)
         return link
 
-    async def get_response(self, response_id: str) -> Response:
+    async def get_response(self, response_id: str, session_id: str = "") -> Response:
         """Finds a response; see `Caller`. Cancelling it is safe."""
-        return await (await self._routes.open(self._authorization)).get_response(response_id)
+        return await (await self._routes.open(self._authorization)).get_response(response_id, session_id)
 
     async def follow_response(
         self, response_id: str, starting_after: int | None

@@ -98,9 +98,9 @@ class RemoteCaller:
         """
         return self._link(opening, self._metadata)
 
-    async def get_response(self, response_id: str) -> Response:
-        """Finds a stored or a background response; see `Caller`. Cancelling it is safe."""
-        request = GetResponseRequest(response_id=response_id)
+    async def get_response(self, response_id: str, session_id: str = "") -> Response:
+        """Finds a response; see `Caller`. Cancelling it is safe."""
+        request = GetResponseRequest(response_id=response_id, session_id=session_id)
         answer = await self._call(lambda stub: stub.GetResponse(request, metadata=self._metadata))
         return answer.response
 

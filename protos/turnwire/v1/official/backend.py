@@ -91,8 +91,9 @@ class Caller(Protocol):
         """
         ...
 
-    async def get_response(self, response_id: str) -> Response:
-        """Finds a stored or a background response. Safe to cancel.
+    async def get_response(self, response_id: str, session_id: str = "") -> Response:
+        """Finds a stored or a background response, or one that lives in a session of the caller's only, named by its
+        id. Safe to cancel.
 
         Raises:
             RequestError: `response_not_found`.

@@ -98,7 +98,7 @@ async def _create(caller: Caller, request: pb.CreateResponseRequest) -> Message:
 
 
 async def _get(caller: Caller, request: pb.GetResponseRequest) -> Message:
-    return pb.GetResponseResponse(response=await caller.get_response(_named(request.response_id)))
+    return pb.GetResponseResponse(response=await caller.get_response(_named(request.response_id), request.session_id))
 
 
 async def _delete(caller: Caller, request: pb.DeleteResponseRequest) -> Message:

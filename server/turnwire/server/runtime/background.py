@@ -17,6 +17,7 @@ from turnwire.server.runtime.clock import Clock, Timer
 from turnwire.server.runtime.event_log import EventLog, EventsGone
 from turnwire.server.runtime.one_shot import one_response
 from turnwire.server.runtime.runner import SessionRunner
+from turnwire.server.session.settings import stores
 from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext, ResponseCancel
 from turnwire.v1.error_pb2 import Error
@@ -158,7 +159,7 @@ class Background:
         Raises:
             RequestError: The request was refused, or too many are at work.
         """
-        if create.HasField("store") and not create.store:
+        if not stores(create):
             message = "'background' needs 'store': nobody could retrieve a response that is not stored."
             raise reject("invalid_value", message, param="store")
         self._check_room(principal)

@@ -20,6 +20,7 @@ from turnwire.server.runtime.runner import SessionRunner
 from turnwire.server.runtime.services import FEATURES
 from turnwire.server.runtime.sessions import SessionRoom
 from turnwire.server.runtime.threads import THREAD_BYTES
+from turnwire.server.session.settings import stores
 from turnwire.server.session.state import State
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.error_pb2 import Error
@@ -221,12 +222,17 @@ class LocalCaller:
         if state is None and session_id:
             session = self._services.sessions.get(session_id)
             if session is not None and session.principal == self._principal:
-                state = session.snapshot(response_id) or session.find(response_id)
+                state = session.snapshot(response_id) or _kept_here(session.find(response_id))
         if state is None:
             state = await self._services.store.get(self._principal, response_id)
         if state is None:
             raise not_found(response_id)
         return state
+
+
+def _kept_here(state: State | None) -> State | None:
+    """Returns a finished response of a session's, unless it is the store's: what was deleted there is not found."""
+    return None if state is None or stores(state.parsed_settings()) else state
 
 
 class LocalBackend:

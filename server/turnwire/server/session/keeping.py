@@ -12,6 +12,7 @@ from turnwire.server.session.accounts import spending
 from turnwire.server.session.context import Context
 from turnwire.server.session.effects import Persist
 from turnwire.server.session.run import Run
+from turnwire.server.session.settings import stores
 from turnwire.server.session.stage_times import measure, total
 from turnwire.server.session.state import State
 from turnwire.server.session.states import Phase
@@ -145,4 +146,4 @@ class Keeping:
 
 
 def _stored(run: Run) -> bool:
-    return not run.deleted and (run.settings.store or not run.settings.HasField("store"))
+    return not run.deleted and stores(run.settings)

@@ -101,9 +101,14 @@ def input_items(given: Input) -> list[Item]:
             return []
 
 
+def stores(settings: ResponseCreate) -> bool:
+    """Whether a response is stored: it is, where nothing is said."""
+    return settings.store or not settings.HasField("store")
+
+
 def seals_reasoning(settings: ResponseCreate) -> bool:
     """Whether reasoning items carry `encrypted_content`: where it is asked for, and where nothing is stored."""
-    return "reasoning.encrypted_content" in settings.include or (settings.HasField("store") and not settings.store)
+    return "reasoning.encrypted_content" in settings.include or not stores(settings)
 
 
 def prewarms(request: ConnectRequest) -> bool:
