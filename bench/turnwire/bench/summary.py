@@ -75,16 +75,24 @@ def headlines(results: Results, floor_seconds: float, baseline: str, idle_sessio
     for driver in results.options.drivers:
         runs = results.of(driver)
         if any(rollout.turns and not rollout.failure for run in runs for rollout in run.rollouts):
-            pairs = _pairs(results, driver, baseline)
-            lines.append(_headline(driver, runs, floor_seconds, pairs, idle_sessions))
+            lines.append(_headline(driver, runs, floor_seconds, compare(results, driver, baseline), idle_sessions))
     return lines
+
+
+def compare(results: Results, driver: str, baseline: str) -> Interval | None:
+    """Returns by which share a driver's rollouts are faster than another's in the same repetition.
+
+    None where no repetition has both, and for a driver against itself.
+    """
+    pairs = _pairs(results, driver, baseline)
+    return paired_bootstrap(pairs, faster_by) if pairs else None
 
 
 def _headline(
     driver: str,
     runs: Sequence[RunRecord],
     floor_seconds: float,
-    pairs: Sequence[tuple[float, float]],
+    faster: Interval | None,
     idle_sessions: int,
 ) -> Headline:
     took = [_took(run) for run in runs]
@@ -100,7 +108,7 @@ def _headline(
         failed=sum(run.failed for run in runs),
         end_to_end=end_to_end,
         above_floor=distance(end_to_end.value, floor_seconds) if floor_seconds > 0 else float("inf"),
-        faster=paired_bootstrap(pairs, faster_by) if pairs else None,
+        faster=faster,
         ttft=bootstrap(_turns(runs, lambda turn: turn.ttft)),
         overhead=bootstrap(overheads),
         overhead_p99=percentile([each for run in overheads for each in run], 0.99),
