@@ -6,7 +6,7 @@ Above: the tests of this folder. Below: the session core.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,10 +70,11 @@ class Core:
         keep: Keep | None = None,
         safety: Safety | None = None,
         budget: Budget | None = None,
+        moment: Callable[[], float] | None = None,
         **limits: Any,
     ) -> None:
         """Takes limits, whether preparation waits for `answer`, what the store holds, who keeps records, how responses
-        are guarded, and what is shared with other sessions."""
+        are guarded, what is shared with other sessions, and a clock that goes on while the core works."""
         numbers = itertools.count(1)
         self.now = 0.0
         self.manual = manual
@@ -89,6 +90,7 @@ class Core:
             keep=keep,
             safety=safety,
             budget=budget,
+            moment=moment,
         )
         self.session = Session(config, self.now)
         self.events: list[ServerEvent] = []

@@ -191,6 +191,7 @@ class Carrier:
             self._pass_failed(prompt.pass_id, EngineFailure("server_error", "The engine failed to start."))
             return
         self._generations[prompt.pass_id] = generation
+        self.session.engine_started(self.services.clock.now(), prompt.pass_id)
 
     def _pass_failed(self, pass_id: int, failure: EngineFailure) -> None:
         self.services.observer.engine_error(failure.code)

@@ -52,6 +52,7 @@ class SessionRunner:
                 server=services.server,
                 features=FEATURES,
                 batch_window=services.batch_window,
+                moment=clock.now,
                 background=background,
                 keep=partial(services.ledger.keep, door),
                 seal=partial(services.seals.seal, Purpose.REASONING),

@@ -78,7 +78,7 @@ class Appends:
             message = f"Appends of more than {limit} bytes are being checked. Wait for 'appended' before the next one."
             raise reject("too_many_requests", message, param="input", limit=str(limit))
         ticket = next(self._tickets)
-        run.inbox.append(Appending(ticket, request, size, digest))
+        run.inbox.append(Appending(ticket, request, size, digest, self._context.now))
         if len(run.inbox) == 1:
             self._send_out(run, ticket, items)
 
@@ -202,8 +202,10 @@ class Appends:
             return
         run.read_steers()
         clocks = run.clocks
-        clocks.begun = self._context.now
-        clocks.client_wait = clocks.begun - (clocks.paused if clocks.paused is not None else clocks.begun)
+        # Checking it was this server's work. One that came before the pause has waited for that, and nobody for it.
+        paused = appending.received if clocks.paused is None else clocks.paused
+        clocks.begun = max(appending.received, paused)
+        clocks.client_wait = clocks.begun - paused
         run.set_deadline("hold", None)
         self._passes.go_on(run, Fact.ANSWERED)
 

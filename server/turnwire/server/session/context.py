@@ -52,6 +52,8 @@ class SessionConfig:
     keep: Keep | None = None
     """Keeps what a response cost and stands for, before anybody hears of it; where it cannot, the response fails. Asked
     for and not told by an effect, since what is announced depends on the answer. None keeps nothing."""
+    moment: Callable[[], float] | None = None
+    """Reads the session's clock, for how long its own work takes; None where time moves with facts alone."""
     background: bool = False
     """Whether no connection owns the session, so that its responses may run in the background."""
     visits: Visits = field(default_factory=Visits)
@@ -156,6 +158,10 @@ class Context:
         self.limits = rules.limits(self.config.limits)
         self.retention.close()
         self.retention = rules.retention(self.limits, self.in_use, self.config.budget)
+
+    def moment(self) -> float:
+        """Returns the moment on the session's clock, what it works on at present included."""
+        return self.now if self.config.moment is None else self.config.moment()
 
     @property
     def wall(self) -> float:

@@ -142,7 +142,7 @@ class Keeping:
 
     def times(self, run: Run) -> StageTimes:
         """Measures the current pass."""
-        return measure(run.clocks, self._context.now, first_pass=run.passes <= 1)
+        return measure(run.clocks, self._context.moment(), first_pass=run.passes <= 1)
 
 
 def _stored(run: Run) -> bool:

@@ -154,6 +154,12 @@ class Passes:
 
         return expire
 
+    def started(self, pass_id: int) -> None:
+        """Hears that the engine has its prompt: rendering it and handing it over was work of this server's."""
+        run = self._context.by_pass.get(pass_id)
+        if run is not None and run.pass_live and run.clocks.first_token is None:
+            run.clocks.started = self._context.now
+
     def output(self, pass_id: int, chunks: Sequence[Chunk]) -> None:
         """Takes output of the engine; of a dead pass it is dropped."""
         run = self._context.by_pass.get(pass_id)

@@ -88,7 +88,7 @@ class Clocks:
 
     accepted: float
     begun: float
-    """When work on the current pass began: admission, or the last missing append."""
+    """When work on the current pass began: admission, or the last missing append's arrival."""
     queued: float = 0.0
     started: float | None = None
     """When the prompt was handed to the engine."""
@@ -110,6 +110,8 @@ class Appending:
     request: ConnectRequest
     size: int
     digest: bytes
+    received: float
+    """When it came, on the session's clock."""
 
 
 @dataclass(slots=True)

@@ -220,6 +220,11 @@ class Session:
         self._creates.hydrated(handle, state)
         self._leaving.check()
 
+    def engine_started(self, now: float, pass_id: int) -> None:
+        """Hears that a prompt is in the engine's hands; for the stage times, which otherwise count from `StartPass`."""
+        self._context.now = now
+        self._passes.started(pass_id)
+
     def engine_output(self, now: float, pass_id: int, chunks: Sequence[Chunk]) -> None:
         """Takes output of a pass, in order. The hot path."""
         self._context.now = now
