@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 from tests.bridge.scene import Server, Stage, Wire, bridging
+from tests.websocket.conftest import Peer
 
 from turnwire.client import connect
+from turnwire.v1.tool_pb2 import ToolSet
 
 PAGES = "words " * 10_000
 
@@ -105,24 +110,71 @@ async def test_a_warm_up_is_gone_on_from(server: Server, stage: Stage) -> None:
 
 @pytest.mark.parametrize("way", ["http", "websocket"])
 async def test_a_turn_sends_nothing_up_but_what_is_new(server: Server, way: str) -> None:
+    """Though clients of the public API send their instructions and tools again with every turn."""
+    settings = {"instructions": PAGES, "tools": [{"type": "function", "name": "look", "description": PAGES}]}
     wire = Wire(server.grpc_port)
     await wire.start()
     async with bridging(server, port=wire.port) as stage, stage.peer() as peer:
-
-        async def turn(count: int, text: str, previous: str | None) -> str:
-            fields = {"store": False, "previous_response_id": previous}
-            if way == "http":
-                return str((await stage.whole(text, "Yes.", **fields))["id"])
-            response_id = await peer.create(text, **fields)
-            server.finish(await server.begun(count), "Yes.")
-            await peer.turn()
-            return response_id
-
-        previous = await turn(1, PAGES, None)
-        assert wire.up > len(PAGES)
-        for count in (2, 3, 4):
+        turn = turns(server, stage, peer, way)
+        response = await turn(PAGES, **settings)
+        assert wire.up > 3 * len(PAGES)
+        for _ in range(3):
             before = wire.up
-            previous = await turn(count, "And then?", previous)
+            response = await turn("And then?", previous_response_id=response["id"], **settings)
             assert wire.up - before < 1024
-        assert server.read_by(previous)[0] == PAGES
+            assert asked_for(server, response["id"]) == (PAGES, ["look"])
+            assert (response["instructions"], response["tools"][0]["description"]) == (PAGES, PAGES)
+        assert server.read_by(response["id"])[0] == PAGES
     await wire.stop()
+
+
+CHANGES: dict[str, tuple[dict[str, Any], tuple[str, list[str]]]] = {
+    "other-tools": ({"instructions": "a", "tools": [{"type": "function", "name": "find"}]}, ("a", ["find"])),
+    "other-instructions": ({"instructions": "b", "tools": [{"type": "function", "name": "look"}]}, ("b", ["look"])),
+    "no-tools": ({"instructions": "a"}, ("a", [])),
+    "no-instructions": ({"tools": [{"type": "function", "name": "look"}]}, ("", ["look"])),
+    "nothing": ({}, ("", [])),
+}
+
+
+@pytest.mark.parametrize("way", ["http", "websocket"])
+@pytest.mark.parametrize("change", CHANGES)
+async def test_settings_that_changed_are_those_of_the_turn(server: Server, stage: Stage, way: str, change: str) -> None:
+    settings, expected = CHANGES[change]
+    first: dict[str, Any] = {
+        "instructions": "a",
+        "tools": [{"type": "function", "name": "look"}],
+        "temperature": 0.5,
+    }
+    async with stage.peer() as peer:
+        turn = turns(server, stage, peer, way)
+        before = await turn("One.", **first)
+        changed = await turn("Two.", previous_response_id=before["id"], **settings)
+        assert asked_for(server, changed["id"]) == expected
+        assert not server.engine.find(changed["id"]).prompt.settings.HasField("temperature")
+        # The same settings again, after others: a chain goes on from what its response was asked for with.
+        again = await turn("Three.", previous_response_id=before["id"] if way == "http" else changed["id"], **first)
+        assert asked_for(server, again["id"]) == ("a", ["look"])
+        assert server.engine.find(again["id"]).prompt.settings.temperature == 0.5
+
+
+def asked_for(server: Server, response_id: str) -> tuple[str, list[str]]:
+    """Returns the instructions and the names of the tools that the model was given for a response."""
+    prompt = server.engine.find(response_id).prompt
+    tools = ToolSet.FromString(prompt.tools.data).tools
+    return prompt.settings.instructions, [tool.function.name for tool in tools]
+
+
+def turns(server: Server, stage: Stage, peer: Peer, way: str) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Returns what plays a turn over HTTP or on a socket, storing nothing, and returns the response."""
+
+    async def turn(text: str, **fields: Any) -> dict[str, Any]:
+        if way == "http":
+            return await stage.whole(text, "Yes.", store=False, **fields)
+        begun = len(server.engine.passes)
+        await peer.create(text, store=False, **fields)
+        server.finish(await server.begun(begun + 1), "Yes.")
+        response: dict[str, Any] = (await peer.turn())[-1]["response"]
+        return response
+
+    return turn

@@ -89,6 +89,18 @@ async def test_each_link_is_a_session_of_its_own(place: Place, backend: RemoteBa
     assert (await drivers[0].until("rejected")).error.code == "previous_response_not_found"
 
 
+async def test_answers_name_the_request_by_the_clients_id_or_by_none(place: Place, backend: RemoteBackend) -> None:
+    driver = Driver(backend)
+    for request_id in ("", "mine"):
+        await driver.send(request_id=request_id, create=asking())
+        created = await driver.until("created")
+        assert created.request_id == request_id
+        place.engine.finish(created.response.id)
+        assert (await driver.until("done")).request_id in ("", request_id)
+        await driver.send(request_id=request_id + "2" if request_id else "", create=asking(temperature=9))
+        assert (await driver.until("rejected")).request_id == (request_id + "2" if request_id else "")
+
+
 async def test_an_orderly_end_has_no_error(place: Place, backend: RemoteBackend) -> None:
     driver = Driver(backend, features=["append"])
     await driver.until("opened")

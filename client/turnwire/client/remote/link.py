@@ -1,8 +1,8 @@
 """A session at a server elsewhere, on a connection of its own: events in, batches out.
 
-Above it: the WebSocket door of a bridge. Below it: a transport. It decides nothing and keeps nothing: the opening, the
-credit and the acknowledgements are those of whoever drives it. One message at most waits in each direction, so the flow
-control of one side is that of the other.
+Above it: the WebSocket door of a bridge. Below it: a transport. It decides nothing: the opening, the credit and the
+acknowledgements are those of whoever drives it; only what the server has already is not sent again (`resent`). One
+message at most waits in each direction, so the flow control of one side is that of the other.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from turnwire.client._transport import Transport
 from turnwire.client.remote.failures import ending_error
+from turnwire.client.remote.resent import ResentSettings
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
 from turnwire.v1.errors import make_error
@@ -47,6 +48,7 @@ class RemoteLink:
         self._connect_timeout: Final = None if opening is None else connect_timeout
         self._outgoing: Final[asyncio.Queue[ConnectRequest]] = asyncio.Queue(1)
         self._incoming: Final[asyncio.Queue[ConnectResponse | None]] = asyncio.Queue(1)
+        self._resent: Final = ResentSettings()
         self._over = False
         # Not by cancelling: a task that has not begun would not give anything back.
         self._stop: Final = asyncio.Event()
@@ -62,6 +64,7 @@ class RemoteLink:
         """
         if self._task.done():
             return
+        request = self._resent.sent(request)
         if not self._outgoing.full():
             self._outgoing.put_nowait(request)
         else:
@@ -116,6 +119,7 @@ class RemoteLink:
                 batch = await self._transport.receive()
             while batch is not None:
                 opened = True
+                self._resent.heard(batch)
                 await self._incoming.put(batch)
                 batch = await self._transport.receive()
         except asyncio.CancelledError:

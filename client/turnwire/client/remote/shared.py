@@ -24,6 +24,7 @@ from turnwire.client.client import FEATURES
 from turnwire.client.exceptions import SessionLost, TurnwireError
 from turnwire.client.remote.failures import lost_error, open_failure, request_error
 from turnwire.client.remote.options import RemoteOptions
+from turnwire.client.remote.resent import Settings
 from turnwire.v1.client_event_pb2 import RequestContext
 from turnwire.v1.errors import RequestError, make_error, reject
 from turnwire.v1.response_pb2 import ResponseCreate
@@ -85,6 +86,7 @@ class OpenSession:
             if limits.max_request_bytes:
                 self.max_request_bytes = min(self.max_request_bytes, limits.max_request_bytes)
         self.lanes: Final = Lanes(min(most))
+        self.settings: Final = Settings()
         self._calls = 0
         self._no_calls: Final = asyncio.Event()
         self._no_calls.set()
@@ -179,7 +181,9 @@ class SharedSession:
         lane = session.lanes.take()
         connection = session.connection
         try:
-            response = await connection.create(create, lane=lane, context=context)
+            light, digest = session.settings.lighter(create)
+            response = await connection.create(light, lane=lane, context=context)
+            session.settings.learn(response.id, digest)
             try:
                 async with contextlib.aclosing(_events(connection, response)) as batches:
                     async for events in batches:
