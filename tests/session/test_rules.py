@@ -36,6 +36,15 @@ def test_the_thirty_third_named_lane_is_one_too_many() -> None:
     )
 
 
+@pytest.mark.parametrize(("configured", "allowed"), [(3, 3), (40, 40)], ids=["less", "more"])
+def test_an_operator_says_how_many_lanes_and_responses_a_socket_may_have(configured: int, allowed: int) -> None:
+    core = _websocket(websocket_lanes=configured, websocket_in_flight=configured)
+    requests = [core.create(lane=f"lane_{number}") for number in range(allowed)]
+    assert len({core.handle_of(request) for request in requests}) == allowed
+    core.create(lane="one_more")
+    assert core.last("rejected").error.code == "websocket_stream_limit_reached"
+
+
 def test_a_continuation_that_came_too_early_keeps_its_parent() -> None:
     core = _websocket(max_in_flight=1, max_queued=0)
     parent = core.create(lane="a", generate=False, store=False)

@@ -28,10 +28,6 @@ EVENT_RANGE: Final = (4 * 1024, 64 * MIB)
 
 LANE_NAME: Final = r"[A-Za-z0-9_.-]{1,256}"
 REQUEST_ID: Final = r"[\x21-\x7e]{1,128}"
-WEBSOCKET_IN_FLIGHT: Final = 16
-WEBSOCKET_LANES: Final = 32
-"""What the public API's WebSocket mode allows a connection: responses at work, named lanes."""
-
 MAX_NAME: Final = 128
 """Characters of a request id or response id that a client may name."""
 
@@ -68,6 +64,10 @@ class SessionLimits:
     """Answers waiting for a client that does not read, before its requests are no longer read either."""
     max_age: float = 24 * 3600.0
     """Life of a session."""
+    websocket_in_flight: int = 16
+    """Responses at work on a WebSocket in the public API's mode, where `max_in_flight` is not less; its limit."""
+    websocket_lanes: int = 32
+    """Distinct named lanes of a WebSocket in that mode, where `max_lanes` is not less; the public API's limit."""
     websocket_max_age: float = 3600.0
     """Life of a WebSocket in the public API's mode, where `max_age` is not less; the public API's limit."""
     idle_timeout: float = 3600.0

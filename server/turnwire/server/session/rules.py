@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from turnwire.server.session.budget import Budget
-from turnwire.server.session.limits import WEBSOCKET_IN_FLIGHT, WEBSOCKET_LANES, SessionLimits
+from turnwire.server.session.limits import SessionLimits
 from turnwire.server.session.retention import LatestPerLane, Retention, Tree
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.error_pb2 import Error
@@ -86,12 +86,12 @@ class WebSocketRules(Rules):
 
     def limits(self, configured: SessionLimits) -> SessionLimits:
         """Returns the limits in force, from those the server has."""
-        lanes = min(configured.max_lanes, WEBSOCKET_LANES)
+        lanes = min(configured.max_lanes, configured.websocket_lanes)
         return replace(
             configured,
             max_lanes=lanes,
-            max_in_flight=min(configured.max_in_flight, WEBSOCKET_IN_FLIGHT),
-            max_held=min(configured.max_held, WEBSOCKET_IN_FLIGHT),
+            max_in_flight=min(configured.max_in_flight, configured.websocket_in_flight),
+            max_held=min(configured.max_held, configured.websocket_in_flight),
             # One for each lane, the one without a name included.
             max_responses=lanes + 1,
             max_age=min(configured.max_age, configured.websocket_max_age),
