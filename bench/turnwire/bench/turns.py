@@ -2,11 +2,12 @@
 
 Runs the real core, policy, safety rules and runtime in this process, with engines that answer nothing, so that only the
 server's own work is measured: in front of an engine that takes prompts as they are, and of a token engine, for which
-they are rendered. What each stage looks at in a turn is counted too. Run with `python -m turnwire.bench.turns`.
+they are rendered. What each stage looks at in a turn is counted too. Run with `python -m turnwire.bench.turns --out F`.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import statistics
@@ -16,8 +17,14 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
+from turnwire.bench.command import apart, bar, typed
+from turnwire.bench.measured import measuring
+from turnwire.bench.turns_figures import behind, figures, table
 from turnwire.server.engine.port import Engine, Generation, ModelInfo, Sink
 from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.engine.tokens.port import EngineFacts, TokenDelta, TokenEnd, TokenRequest, TokenSink
@@ -307,18 +314,38 @@ def measure(turns: int = 200) -> dict[int, float]:
     return {each.kilobytes: each.median for each in measure_turns(turns, HISTORIES)}
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m turnwire.bench.turns",
+        description="Measures what a continued turn costs the server before inference, with 1 KB to 10 MB behind it. "
+        "Engines that answer nothing stand in for the model.",
+    )
+    parser.add_argument("--runs", type=int, default=5, help="repetitions, each in a process of its own [5]")
+    parser.add_argument("--turns", type=int, default=60, help="turns of each history in a run [60]")
+    parser.add_argument("--out", type=Path, help="result file, JSON")
+    given = parser.parse_args()
+    if not 1 <= given.runs <= 1000 or not 1 <= given.turns <= 100_000:
+        parser.error("expected --runs from 1 to 1000 and --turns from 1 to 100000")
+    return given
+
+
 def main() -> int:
-    """Prints what turns cost behind all histories, and what their stages look at."""
-    before = os.getloadavg()[0]
-    for tokens in (False, True):
-        print(f"\n{'rendered as harmony' if tokens else 'an engine that takes items'}\n")
-        print("| history | median | against the shortest | items looked at |\n|---|---|---|---|")
-        measured = measure_turns(tokens=tokens)
-        for each in measured:
-            looked = ", ".join(f"{stage} {count}" for stage, count in each.visited.items())
-            ratio = each.median / measured[0].median
-            print(f"| {each.kilobytes:,} KB | {each.median:.0f} µs | {ratio:.2f} | {looked} |")
-    print(f"\nload {before:.1f} before, {os.getloadavg()[0]:.1f} after, on {os.cpu_count()} cores")
+    """Measures in front of both kinds of engines, prints tables, and writes the file that is named."""
+    given = _arguments()
+    console = Console()
+    kinds = {"items": ("an engine that takes items", False), "harmony": ("rendered as harmony", True)}
+    with measuring("turns", typed("turns"), given.out) as measured:
+        runs: dict[str, list[list[Turns]]] = {name: [] for name in kinds}
+        with bar(given.runs * len(kinds), "continued turns") as done:
+            for _ in range(given.runs):
+                for name, (words, tokens) in kinds.items():
+                    runs[name].append(apart(measure_turns, given.turns, tokens=tokens))
+                    done(f"continued turns, {words}")
+        for name, (words, _) in kinds.items():
+            lines = behind([[(t.kilobytes, t.microseconds, t.visited) for t in run] for run in runs[name]])
+            measured.figures[name] = figures(lines)
+            console.print(table(words, lines))
+    console.print(f"load {measured.load_before:.1f} before, {measured.load_after:.1f} after, on {os.cpu_count()} cores")
     return 0
 
 
