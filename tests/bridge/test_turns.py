@@ -118,9 +118,10 @@ async def test_a_turn_sends_nothing_up_but_what_is_new(server: Server, way: str)
         turn = turns(server, stage, peer, way)
         response = await turn(PAGES, **settings)
         assert wire.up > 3 * len(PAGES)
-        for _ in range(3):
+        for number in range(3):
             before = wire.up
-            response = await turn("And then?", previous_response_id=response["id"], **settings)
+            of_the_turn = {"previous_response_id": response["id"], "client_metadata": {"turn": str(number)}}
+            response = await turn("And then?", **of_the_turn, **settings)
             assert wire.up - before < 1024
             assert asked_for(server, response["id"]) == (PAGES, ["look"])
             assert (response["instructions"], response["tools"][0]["description"]) == (PAGES, PAGES)

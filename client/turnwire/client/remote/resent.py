@@ -17,8 +17,10 @@ from turnwire.v1.response_pb2 import ResponseCreate
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ServerEvent
 
-_OF_ONE_TURN: Final = frozenset({"input", "previous_response_id", "generate", "metadata"})
-# What belongs to one turn: nothing of it is inherited.
+_OF_ONE_TURN: Final = frozenset(
+    {"input", "previous_response_id", "generate", "metadata", "client_metadata", "extra_json"}
+)
+# What belongs to one turn: nothing of it is inherited. Codex writes its metadata in another order each time.
 _KEPT: Final = 1024
 # Responses and unanswered requests that are remembered; who goes on from an older one sends everything.
 _ANSWERS: Final = frozenset(
