@@ -7,7 +7,9 @@ import select
 import signal
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
+import aiohttp
 import pytest
 
 from turnwire.bench.campaign import hurried
@@ -79,6 +81,20 @@ async def test_a_driver_plays_what_the_scenario_says(stand: Stand, driver: str) 
     assert set(record.cpu) == {"server", "proxy", "bridge", "client"}
 
 
+@pytest.mark.parametrize(
+    ("driver", "told"), [("grpc-append", True), ("grpc-streams", True), ("native-append", True), ("http-full", False)]
+)
+async def test_the_stages_of_the_server_are_told_where_the_transport_tells_them(
+    stand: Stand, driver: str, told: bool
+) -> None:
+    record = await run(stand.job(driver, SCENARIO, 0))
+    [rollout] = record.rollouts
+    for turn in rollout.turns:
+        figures = (turn.pre_inference, turn.inference_measured, turn.post_inference)
+        # The time between two moments that were measured; none is 0, appends least of all.
+        assert all(figure is not None and figure > 0 for figure in figures) if told else figures == (None,) * 3
+
+
 async def test_rollouts_that_begin_at_random_are_all_played(stand: Stand) -> None:
     record = await run(stand.job("grpc-append", replace(SCENARIO, load=Load(5, 1, 500.0)), 1))
     assert [rollout.failure for rollout in record.rollouts] == [""] * 5
@@ -89,6 +105,25 @@ async def test_idle_sessions_stand_beside_what_is_measured(stand: Stand, driver:
     record = await run(stand.job(driver, replace(SCENARIO, idle=Idle(60, 0.0)), 0))
     assert (record.failure, record.rollouts[0].failure) == ("", "")
     assert record.memory["server_idle"] > record.memory["server_before"] / 2 > 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "connections"), [("ws-each", 40), ("ws-create", 3), ("ws-one", 1), ("ws-one-append", 1)]
+)
+async def test_forty_agents_share_as_many_sockets_as_a_driver_says(
+    stand: Stand, driver: str, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    connect: Any = aiohttp.ClientSession.ws_connect
+
+    def counted(session: aiohttp.ClientSession, url: str, **options: Any) -> Any:
+        opened.append(url)
+        return connect(session, url, **options)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "ws_connect", counted)
+    record = await run(stand.job(driver, replace(SCENARIO, load=Load(80, 40, 0.0), fork=None), 0))
+    assert {rollout.failure for rollout in record.rollouts} == {""}
+    assert len(opened) == connections
 
 
 async def test_whole_histories_cost_more_bytes_than_what_is_new(stand: Stand) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -23,6 +24,22 @@ from cryptography.x509.oid import NameOID
 from turnwire.bench.doors_processes import Process, running
 from turnwire.bench.drivers.records import Job
 from turnwire.bench.scenario.values import Network, Scenario
+
+_CONFIG: Final = """\
+max_kept_bytes = "16GiB"
+
+[known]
+max_bytes = "8GiB"
+
+[limits]
+max_lanes = 65536
+max_responses = 65536
+max_state_bytes = "8GiB"
+websocket_in_flight = 4096
+websocket_lanes = 65536
+"""
+"""What the server allows beyond its defaults, so that the largest fleet fits with room for a lane that warms up, and so
+that all lanes fit on one WebSocket. The drivers that stand for the public API keep to its limits by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,8 @@ def standing(script: str, network: Network, *, bridge: bool, flags: Sequence[str
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="turnwire-bench-")))
         path = folder / "scenario.toml"
         path.write_text(script, encoding="utf-8")
+        config = folder / "server.toml"
+        config.write_text(_CONFIG, encoding="utf-8")
         listen = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "off", "--log-level", "error")
         secure: tuple[str, ...] = ()
         ca = ""
@@ -88,6 +107,8 @@ def standing(script: str, network: Network, *, bridge: bool, flags: Sequence[str
             "-m",
             "turnwire.client.cli",
             "serve",
+            "--config",
+            str(config),
             *listen,
             "--scenario",
             str(path),

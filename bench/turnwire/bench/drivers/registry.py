@@ -13,7 +13,7 @@ from turnwire.bench.drivers.grpc_streams import GrpcStreams
 from turnwire.bench.drivers.http import Http
 from turnwire.bench.drivers.native import NativeSocket
 from turnwire.bench.drivers.port import Build
-from turnwire.bench.drivers.websocket import WebSocket
+from turnwire.bench.drivers.websocket import ALL, WebSocket
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ DRIVERS: Final = {
         Entry("ws-create", "WebSocket, official, create", WebSocket),
         Entry("ws-append", "WebSocket, official, append", lambda t, r: WebSocket(t, r, hold=True)),
         Entry("ws-each", "WebSocket, official, a socket each", lambda t, r: WebSocket(t, r, shared=1)),
+        Entry("ws-each-append", "WebSocket, a socket each, append", lambda t, r: WebSocket(t, r, hold=True, shared=1)),
+        Entry("ws-one", "WebSocket, one socket, create", lambda t, r: WebSocket(t, r, shared=ALL)),
+        Entry("ws-one-append", "WebSocket, one socket, append", lambda t, r: WebSocket(t, r, hold=True, shared=ALL)),
         Entry("native-create", "WebSocket, turnwire.v1, create", lambda t, r: NativeSocket(t, r, hold=False)),
         Entry("native-append", "WebSocket, turnwire.v1, append", lambda t, r: NativeSocket(t, r, hold=True)),
         Entry("bridge", "bridge: WebSocket, then gRPC", lambda t, r: WebSocket(t, r, bridged=True), bridged=True),

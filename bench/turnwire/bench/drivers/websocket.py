@@ -1,6 +1,7 @@
 """The public API's WebSocket mode: creates, or, as our extension of it, appends into held responses.
 
-Above it: the registry. Below it: `official` and aiohttp. Conversations share sockets, up to the official limit of 16.
+Above it: the registry. Below it: `official` and aiohttp. Conversations share sockets, up to the official limit of 16
+unless more are asked for.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from turnwire.bench.scenario.compiling import Rollout
 
 SHARED: Final = 16
 """Responses at work on one socket, by the public API's limit."""
-NAMED: Final = 32
-"""Lanes that a socket may name in its life."""
+ALL: Final = 4096
+"""In place of it, for one socket that carries everything: the public API refuses that, our server can be told not to."""
 
 _GOODBYE: Final = 2.0
 """Seconds that closing a connection may take."""
@@ -42,7 +43,7 @@ class WebSocket:
         self._shared = shared
         self._http: aiohttp.ClientSession | None = None
         self._sockets: list[_Socket] = []
-        self._begun = 0
+        self._lanes: dict[str, _Socket] = {}
 
     async def open(self, conversations: int) -> None:
         """Opens as many sockets as are needed; see `Driver`."""
@@ -52,9 +53,11 @@ class WebSocket:
             self._sockets.append(_Socket(socket))
 
     def conversation(self, name: str) -> Conversation:
-        """Begins a conversation, on the sockets by turns; see `Driver`."""
-        socket = self._sockets[self._begun % len(self._sockets)]
-        self._begun += 1
+        """Begins a conversation, on the sockets by turns; see `Driver`.
+
+        A lane stays on its socket, since a socket may name only 32 of them in its life.
+        """
+        socket = self._lanes.setdefault(name, self._sockets[len(self._lanes) % len(self._sockets)])
         return _Conversation(socket, name, self._rollout, hold=self._hold)
 
     async def close(self) -> None:
