@@ -20,13 +20,13 @@ from turnwire.bench.scenario.reading import load as load_scenario
 from turnwire.bench.scenario.reading import read
 from turnwire.bench.scenario.values import Load
 from turnwire.bench.summary import headlines, least, remarks
-from turnwire.bench.tables import costs, times
+from turnwire.bench.tables import costs, stages, times
 
 OPTIONS = Options("run small", "small", "[[turn]]\ntext = 5", {}, ["grpc-create", "http-full"], 2, [])
 
 
 def turn(overhead: float) -> TurnFigures:
-    return TurnFigures(0.1, 0.01, 0.01, 0.01, 0.01, 0.5, overhead)
+    return TurnFigures(0.1, 0.01, 0.01, 0.01, 0.01, 0.5, overhead, pre_inference=0.0005, post_inference=0.0005)
 
 
 def record(driver: str, took: float, **more: object) -> RunRecord:
@@ -87,6 +87,8 @@ def test_a_line_has_the_figures_of_all_runs() -> None:
     assert grpc.server_per_token == pytest.approx(30e-6)
     assert grpc.server_per_turn == pytest.approx(0.015)
     assert grpc.client_per_token == pytest.approx(50e-6)
+    assert grpc.parts.api == pytest.approx(0.001)
+    assert grpc.parts.rest == pytest.approx(0.002)
     assert (grpc.up_per_turn, grpc.down_per_turn) == (1024, 2048)
 
 
@@ -95,9 +97,20 @@ def test_tables_fit_a_terminal_with_every_figure_whole() -> None:
     lines = headlines(FULL, floor_seconds=8.0, baseline="http-full")
     console.print(times(lines, "http-full"))
     console.print(costs(lines))
+    console.print(stages(lines))
     shown = console.export_text()
     assert "…" not in shown
-    for figure in ("9.00 (6.00 to 12.00)", "12.5%", "40.0 (40.0 to 40.0)", "3.0 (3.0 to 3.0)", "0/2", "15.0", "1.0"):
+    for figure in (
+        "9.00 (6.00 to 12.00)",
+        "12.5%",
+        "40.0 (40.0 to 40.0)",
+        "3.0 (3.0 to 3.0)",
+        "0/2",
+        "15.0",
+        "1.0",
+        "1.00",
+        "not told",
+    ):
         assert figure in shown
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from turnwire.bench.drivers.records import RunRecord
 from turnwire.bench.measured import ResultsError, read, today, write
 
-FORMAT: Final = 1
-"""1: the first."""
+FORMAT: Final = 2
+"""1: the first. 2: turns say what their parts are: inference, network, client, and the server's stages where told."""
 
 
 @dataclass(frozen=True, slots=True)

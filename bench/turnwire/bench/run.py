@@ -23,7 +23,7 @@ from turnwire.bench.scenario.compiling import compile_rollout
 from turnwire.bench.scenario.reading import ScenarioError, load, shipped, source_of
 from turnwire.bench.scenario.values import Scenario
 from turnwire.bench.summary import headlines, least, remarks
-from turnwire.bench.tables import costs, times, title
+from turnwire.bench.tables import costs, stages, times, title
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -157,6 +157,8 @@ def _show(console: Console, results: Results, scenario: Scenario, baseline: str)
         console.print(title(scenario, floor), highlight=False)
         console.print(times(lines, baseline))
         console.print(costs(lines))
+        console.print("Median parts of a turn; what is not told is part of all else:")
+        console.print(stages(lines))
     for remark in remarks(lines, results):
         console.print(f"- {remark}", highlight=False)
     if results.ended != "complete":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnwire.bench.drivers.records import RunRecord
+from turnwire.bench.metrics.stages import Split, typical
 from turnwire.bench.metrics.statistics import Interval, bootstrap, median, paired_bootstrap, percentile
 from turnwire.bench.metrics.turns import TurnFigures, distance, faster_by, floor
 from turnwire.bench.results import Results
@@ -54,6 +55,8 @@ class Headline:
     """How late the client made its requests."""
     network_p99: float
     """How late the proxy was against what it was set to."""
+    parts: Split
+    """Where the time of a turn went, the medians."""
 
 
 def least(rollout: Rollout, round_trip: float) -> float:
@@ -121,6 +124,7 @@ def _headline(
         idle=median([_idle(run, idle_sessions) for run in runs]) if idle_sessions else None,
         lag_p99=percentile(lags, 0.99),
         network_p99=max(run.lateness["p99"] for run in runs),
+        parts=typical([turn for run in runs for rollout in run.rollouts for turn in rollout.turns]),
     )
 
 

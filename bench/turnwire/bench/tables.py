@@ -10,16 +10,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from turnwire.bench.metrics.statistics import Interval
+from turnwire.bench.intervals import spread
 from turnwire.bench.scenario.values import Scenario
 from turnwire.bench.summary import Headline
-
-
-def _spread(figure: Interval, scale: float, digits: int) -> str:
-    value = f"{figure.value * scale:.{digits}f}"
-    if math.isinf(figure.low):
-        return value
-    return f"{value} ({figure.low * scale:.{digits}f} to {figure.high * scale:.{digits}f})"
 
 
 def title(scenario: Scenario, floor: float) -> str:
@@ -55,11 +48,11 @@ def times(lines: Sequence[Headline], baseline: str) -> Table:
     for line in lines:
         table.add_row(
             line.driver,
-            _spread(line.end_to_end, 1, 2),
+            spread(line.end_to_end, 1, 2),
             "" if math.isinf(line.above_floor) else f"{line.above_floor:.1%}",
-            "" if line.faster is None else _spread(line.faster, 100, 1),
+            "" if line.faster is None else spread(line.faster, 100, 1),
             f"{line.ttft.value * 1000:.1f}",
-            _spread(line.overhead, 1000, 1),
+            spread(line.overhead, 1000, 1),
             f"{line.overhead_p99 * 1000:.0f}",
             f"{line.failed}/{line.rollouts}",
         )
@@ -89,4 +82,18 @@ def costs(lines: Sequence[Headline]) -> Table:
             f"{line.server_memory / 1024**2:.0f}",
             *([] if line.idle is None else [f"{line.idle / 1024:.1f}"]),
         )
+    return table
+
+
+def stages(lines: Sequence[Headline]) -> Table:
+    """Returns where the time of a turn went, a line for each driver; see `metrics.stages`."""
+    table = _table("API\nms", "engine late\nms", "all else\nms", "inference\nms", "round trip\nms", "client's own\nms")
+
+    def shown(value: float | None) -> str:
+        return "not told" if value is None else f"{value * 1000:.2f}"
+
+    for line in lines:
+        parts = line.parts
+        sums = (parts.api, parts.late, parts.rest, parts.inference, parts.network, parts.client)
+        table.add_row(line.driver, *map(shown, sums))
     return table

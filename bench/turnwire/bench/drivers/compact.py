@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from turnwire.bench.drivers.port import Called, Conversation, Failed, New, Turn, UserMessage
+from turnwire.bench.metrics.turns import Stages
 from turnwire.bench.scenario.compiling import MODEL, Rollout
 from turnwire.v1.client_event_pb2 import ConnectRequest, ResponseAppend
 from turnwire.v1.item_pb2 import FunctionCallOutput, Item, Message, MessageContent, Role, ToolOutput
 from turnwire.v1.response_pb2 import DoneReason, Input, InputItems, ResponseCreate
 from turnwire.v1.responses_service_pb2 import ConnectResponse
-from turnwire.v1.server_event_pb2 import ServerEvent
+from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
 from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolSet
 
@@ -56,6 +57,14 @@ def create(rollout: Rollout, new: Sequence[New], previous: str, *, store: bool, 
     return request
 
 
+def stages(done: ResponseDone) -> Stages | None:
+    """Returns what a `done` tells of the server's stages."""
+    if not done.HasField("times"):
+        return None
+    times = done.times
+    return Stages(times.queued + times.pre_inference, times.inference, times.post_inference)
+
+
 def take(turn: Turn, event: ServerEvent, kind: str, now: float) -> bool:
     """Puts an event of a response into its turn; returns whether that ends the turn.
 
@@ -72,6 +81,7 @@ def take(turn: Turn, event: ServerEvent, kind: str, now: float) -> bool:
             turn.calls.append(Called(call.call_id, call.name, call.arguments))
     elif kind == "done":
         turn.done = now
+        turn.told = stages(event.done)
         if event.done.reason not in _ENDS_WELL:
             raise Failed(f"{DoneReason.Name(event.done.reason)}: {event.done.error.message}")
         return True

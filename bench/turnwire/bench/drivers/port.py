@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from turnwire.bench.metrics.turns import Stages
 from turnwire.bench.scenario.compiling import Rollout
 
 
@@ -55,6 +56,8 @@ class Turn:
     text: list[str] = field(default_factory=list[str])
     """Pieces of visible text."""
     calls: list[Called] = field(default_factory=list[Called])
+    told: Stages | None = None
+    """What the server told of its own stages; None where the transport does not."""
 
     def send(self) -> None:
         """Notes that the request is begun: what it costs to build and serialize it is part of the turn."""

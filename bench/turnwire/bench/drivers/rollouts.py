@@ -137,8 +137,9 @@ class Player:
             turn = await conversation.turn(new)
             if found := differences(turn, planned):
                 raise Failed(f"turn {place}: {'; '.join(found)}")
-            moments = Moments(turn.sent, turn.arrivals, turn.done)
-            record.turns.append(turn_figures(moments, planned.tokens, planned.inference, self._round_trip))
+            moments = Moments(turn.sent, turn.arrivals, turn.done, turn.told)
+            figures = turn_figures(moments, planned.tokens, planned.inference, self._round_trip, planned.pause)
+            record.turns.append(figures)
             if planned.pause:
                 due = turn.done + planned.pause
                 await self._alarm.until(due)

@@ -28,6 +28,18 @@ from turnwire.bench.metrics.statistics import percentile
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """What a server told of a turn, by its own clock, in seconds."""
+
+    pre_inference: float
+    """From the request, the lane's queue included, to the prompt in the engine's hands."""
+    inference: float
+    """From there to the end of sampling, without the time that a slow client stopped it for."""
+    post_inference: float
+    """From there until the terminal event, or the pause, was ready to be sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
     """What a driver noted of one turn."""
 
@@ -37,6 +49,8 @@ class Moments:
     """Of the tokens' deltas, in order."""
     done: float
     """The terminal event, or the pause, is in the client's hands."""
+    told: Stages | None = None
+    """None where the transport does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +66,28 @@ class TurnFigures:
     itl_max: float
     took: float
     overhead: float
+    inference: float = 0.0
+    """As promised; see above."""
+    network: float = 0.0
+    """Unavoidable; see above."""
+    client: float = 0.0
+    """What tools or the user take before the next turn, by the scenario."""
+    pre_inference: float | None = None
+    """This and the next two as `Stages` has them; None where the transport does not tell."""
+    inference_measured: float | None = None
+    post_inference: float | None = None
 
 
-def turn_figures(moments: Moments, tokens: int, inference: float, round_trip: float) -> TurnFigures:
-    """Returns the figures of a turn of so many tokens, whose inference takes so long."""
+def turn_figures(
+    moments: Moments, tokens: int, inference: float, round_trip: float, client: float = 0.0
+) -> TurnFigures:
+    """Returns the figures of a turn of so many tokens, whose inference takes so long, and what the client waits."""
     arrivals = moments.arrivals
     first = arrivals[0] if arrivals else moments.done
     last = arrivals[-1] if arrivals else moments.done
     gaps = gaps_between(arrivals)
     took = moments.done - moments.sent
+    told = moments.told
     return TurnFigures(
         ttft=first - moments.sent,
         tpot=(last - first) / (tokens - 1) if tokens > 1 else 0.0,
@@ -69,6 +96,12 @@ def turn_figures(moments: Moments, tokens: int, inference: float, round_trip: fl
         itl_max=max(gaps, default=0.0),
         took=took,
         overhead=took - inference - round_trip,
+        inference=inference,
+        network=round_trip,
+        client=client,
+        pre_inference=None if told is None else told.pre_inference,
+        inference_measured=None if told is None else told.inference,
+        post_inference=None if told is None else told.post_inference,
     )
 
 
