@@ -107,10 +107,8 @@ async def test_idle_sessions_stand_beside_what_is_measured(stand: Stand, driver:
     assert record.memory["server_idle"] > record.memory["server_before"] / 2 > 0
 
 
-@pytest.mark.parametrize(
-    ("driver", "connections"), [("ws-each", 40), ("ws-create", 3), ("ws-one", 1), ("ws-one-append", 1)]
-)
-async def test_forty_agents_share_as_many_sockets_as_a_driver_says(
+@pytest.mark.parametrize(("driver", "connections"), [("ws-each", 34), ("ws-create", 3), ("ws-one", 1)])
+async def test_agents_share_as_many_sockets_as_a_driver_says(
     stand: Stand, driver: str, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
@@ -121,7 +119,8 @@ async def test_forty_agents_share_as_many_sockets_as_a_driver_says(
         return connect(session, url, **options)
 
     monkeypatch.setattr(aiohttp.ClientSession, "ws_connect", counted)
-    record = await run(stand.job(driver, replace(SCENARIO, load=Load(80, 40, 0.0), fork=None), 0))
+    short = replace(SCENARIO, load=Load(68, 34, 0.0), turns=SCENARIO.turns[:3], fork=None)
+    record = await run(stand.job(driver, short, 0))
     assert {rollout.failure for rollout in record.rollouts} == {""}
     assert len(opened) == connections
 

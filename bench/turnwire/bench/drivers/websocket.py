@@ -20,7 +20,7 @@ from turnwire.bench.scenario.compiling import Rollout
 SHARED: Final = 16
 """Responses at work on one socket, by the public API's limit."""
 ALL: Final = 4096
-"""In place of it, for one socket that carries everything: the public API refuses that, our server can be told not to."""
+"""In place of it, for one socket that carries all: the public API refuses that, our server can be told not to."""
 
 _GOODBYE: Final = 2.0
 """Seconds that closing a connection may take."""
