@@ -1,23 +1,22 @@
 """What each door costs: CPU for each streamed token, bytes on the wire, and the round trip of a turn.
 
-    python -m turnwire.bench.doors [--runs 3] [--quick] [--json FILE]
+    python -m turnwire.bench.doors [--runs 3] [--quick] [--out FILE]
 
-Above it: `smoke`. Below it: clients that do nothing with what they read (`doors_clients`), real servers, a bridge, and
-bare libraries (`doors_bare`), each in a process of its own. The model is simulated. Measurements of all doors take
-turns, and medians are shown, since machines are noisy: compare within one run.
+Above it: `smoke` and the suites. Below it: clients that do nothing with what they read (`doors_clients`), real servers,
+a bridge, and bare libraries (`doors_bare`), each in a process of its own; and the core alone (`doors_core`), in this
+one. The model is simulated. Measurements of all doors take turns, since machines are noisy: compare within one run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,19 +25,18 @@ import grpc
 import msgspec
 import uvloop
 from rich.console import Console
-from rich.table import Column, Table
 
+from turnwire.bench.command import bar, typed
 from turnwire.bench.doors_bare import LANE, PING, Recording
-from turnwire.bench.doors_clients import (
-    MODEL,
-    Client,
-    GrpcSessionClient,
-    GrpcStreamsClient,
-    NativeSocketClient,
-    SseClient,
-    WebSocketClient,
-)
+from turnwire.bench.doors_clients import MODEL
+from turnwire.bench.doors_core import NAME as CORE
+from turnwire.bench.doors_core import Core
+from turnwire.bench.doors_cost import Cost as Cost
+from turnwire.bench.doors_cost import medians
+from turnwire.bench.doors_list import BARE, BRIDGE, DOORS, SERVER, Door
 from turnwire.bench.doors_processes import Process, bare, bridging, serving, wire_bytes
+from turnwire.bench.doors_tables import tables
+from turnwire.bench.measured import measuring
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.response_pb2 import Input, ResponseCreate
 from turnwire.v1.responses_service_pb2 import ConnectResponse
@@ -47,46 +45,39 @@ from turnwire.v1.session_pb2 import SessionOpen
 LANES: Final = (1, 16, 64, 200)
 GO: Final = "go"
 _TTFT: Final = 0.02
+_WARM: Final = (4,)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """One way to a server, and who stands there."""
+class Asked:
+    """What is to be measured."""
 
-    name: str
-    client: Callable[[], Client]
-    server: Process
-    port: int
-    """Where its clients connect."""
-    front: Process | None = None
-    """What stands between, whose cost is told apart."""
-    parsed: bool | None = None
-    """Whether its client parses events; None measures both."""
-    fewest: int = 1
-    """Below so many lanes it is the same as another one."""
+    lanes: Sequence[int] = LANES
+    """Responses at the same time."""
+    speed: int = 200
+    """Tokens a second of each."""
+    tokens: int = 400
+    """Tokens of each."""
+    runs: int = 3
+    """How often; every door has its turn before any has the next."""
+    doors: Sequence[Door] = DOORS
+    core: bool = True
+    """Whether what doors share is measured beside them."""
+    clients: str = "both"
+    """Whether clients take frames as they come (`taking`), parse each event (`parsing`), or do one after the other;
+    some doors have only one way."""
 
+    def ways(self, door: Door, lanes: int) -> Sequence[bool]:
+        """Returns how the clients of a door take events: once for each, parsing or not; none below its fewest lanes."""
+        if lanes < door.fewest:
+            return ()
+        if door.parsed is not None:
+            return (door.parsed,)
+        return {"both": (False, True), "taking": (False,), "parsing": (True,)}[self.clients]
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """One measurement of a door with so many lanes. CPU times are microseconds."""
-
-    door: str
-    lanes: int
-    parsed: bool
-    server_us: float
-    """For each token."""
-    front_us: float
-    """Of what stands between, for each token."""
-    client_us: float
-    """For each token."""
-    bytes_down: float
-    """To the client, for each token."""
-    stretch: float
-    """Wall time over the ideal at the set speed."""
-    turn_ms: float
-    """Round trip of a turn that is answered at once, the median of all lanes together."""
-    turn_us: float
-    """CPU time of all servers for one such turn."""
+    def steps(self, lanes: Sequence[int]) -> int:
+        """Returns how many measurements a round has."""
+        return sum(sum(len(self.ways(door, count)) for door in self.doors) + self.core for count in lanes)
 
 
 def scenario(tokens_per_second: int, tokens: int) -> str:
@@ -138,52 +129,23 @@ async def _record(server: Process, speed: int) -> Recording:
     return Recording(_TTFT, speed, official, compact)
 
 
-def _doors(server: Process, bridge: Process, library: Process) -> list[Door]:
-    """Lists what is measured, ours beside the bare library."""
-    http, bare_http = server.addresses["http"], library.addresses["http"]
-    grpc_at, bare_grpc = server.addresses["grpc"], library.addresses["grpc"]
-
-    def door(name: str, client: Callable[[], Client], at: Process, address: str, **more: Any) -> Door:
-        return Door(name, client, at, int(address.rpartition(":")[2]), **more)
-
-    return [
-        door("gRPC, one stream", lambda: GrpcSessionClient(grpc_at), server, grpc_at, parsed=True),
-        door("bare grpc.aio, one stream", lambda: GrpcSessionClient(bare_grpc), library, bare_grpc, parsed=True),
-        door("gRPC, a stream each", lambda: GrpcStreamsClient(grpc_at), server, grpc_at),
-        door("bare grpc.aio, a stream each", lambda: GrpcStreamsClient(bare_grpc), library, bare_grpc),
-        door("HTTP and SSE", lambda: SseClient(http), server, http),
-        door("bare aiohttp, SSE", lambda: SseClient(bare_http), library, bare_http),
-        door("WebSocket, 16 lanes a socket", lambda: WebSocketClient(http), server, http),
-        door("bare aiohttp, 16 lanes a socket", lambda: WebSocketClient(bare_http), library, bare_http),
-        door("WebSocket, a socket each", lambda: WebSocketClient(http, 1), server, http, fewest=2),
-        door("bare aiohttp, a socket each", lambda: WebSocketClient(bare_http, 1), library, bare_http, fewest=2),
-        door(
-            "WebSocket, 16 lanes, deflate", lambda: WebSocketClient(http, compressed=True), server, http, parsed=False
-        ),
-        door("WebSocket turnwire.v1, one socket", lambda: NativeSocketClient(http), server, http, parsed=True),
-        door(
-            "bridge: WebSocket, then gRPC",
-            lambda: WebSocketClient(bridge.addresses["bridge"]),
-            server,
-            bridge.addresses["bridge"],
-            front=bridge,
-            parsed=False,
-        ),
-    ]
-
-
-async def _measure(door: Door, lanes: int, tokens: int, ideal: float, turns: int, *, parsed: bool) -> Cost:
-    client = door.client()
+async def _measure(
+    door: Door, places: Mapping[str, Process], lanes: int, tokens: int, ideal: float, turns: int, *, parsed: bool
+) -> Cost:
+    at = places[door.process]
+    address = at.addresses[door.address]
+    port = int(address.rpartition(":")[2])
+    client = door.client(address)
     await client.open(lanes)
     try:
-        processes = (door.server, door.front) if door.front else (door.server,)
+        processes = (places[SERVER], at) if door.process == BRIDGE else (at,)
         before = [process.cpu() for process in processes]
-        down = wire_bytes(door.port)[1]
+        down = wire_bytes(port)[1]
         own, began = time.process_time(), time.perf_counter()
         await client.run(GO, 1, parsed=parsed)
         took, own = time.perf_counter() - began, time.process_time() - own
         used = [process.cpu() - start for process, start in zip(processes, before, strict=True)]
-        down = wire_bytes(door.port)[1] - down
+        down = wire_bytes(port)[1] - down
         before = [process.cpu() for process in processes]
         round_trips = await client.run(PING, turns, parsed=parsed)
         turning = sum(process.cpu() - start for process, start in zip(processes, before, strict=True))
@@ -204,137 +166,131 @@ async def _measure(door: Door, lanes: int, tokens: int, ideal: float, turns: int
     )
 
 
-async def _run(doors: Sequence[Door], lanes: Sequence[int], tokens: int, ideal: float, runs: int) -> list[Cost]:
+async def _measure_core(script: str, lanes: int, tokens: int, ideal: float, turns: int) -> Cost:
+    core = Core(script, lanes)
+    try:
+        used, began = time.process_time(), time.perf_counter()
+        await core.run(GO, 1)
+        took, used = time.perf_counter() - began, time.process_time() - used
+        turning = time.process_time()
+        rounds = await core.run(PING, turns)
+        turning = time.process_time() - turning
+    finally:
+        await core.close()
+    return Cost(
+        door=CORE,
+        lanes=lanes,
+        parsed=False,
+        server_us=used / (lanes * tokens) * 1e6,
+        front_us=0.0,
+        client_us=0.0,
+        bytes_down=0.0,
+        stretch=took / ideal,
+        turn_ms=statistics.median(rounds) * 1e3,
+        turn_us=turning / (lanes * turns) * 1e6,
+    )
+
+
+def _turns(lanes: int) -> int:
+    return max(2, min(50, 800 // lanes))
+
+
+async def _round(
+    asked: Asked, places: Mapping[str, Process], lanes: Sequence[int], told: Callable[[str], object]
+) -> list[Cost]:
     costs: list[Cost] = []
-    # The first round warms everything up and does not count.
-    for number in range(-1, runs):
-        for count in lanes if number >= 0 else (4,):
-            for door in doors:
-                if count < door.fewest:
-                    continue
-                for parsed in (False, True) if door.parsed is None else (door.parsed,):
-                    turns = max(2, min(50, 800 // count)) if parsed == bool(door.parsed) else 1
-                    cost = await _measure(door, count, tokens, ideal, turns, parsed=parsed)
-                    if number >= 0:
-                        costs.append(cost)
+    ideal = _TTFT + asked.tokens / asked.speed
+    for count in lanes:
+        for door in asked.doors:
+            for place, parsed in enumerate(asked.ways(door, count)):
+                turns = 1 if place else _turns(count)
+                told(f"{count} lanes, {door.name}")
+                costs.append(await _measure(door, places, count, asked.tokens, ideal, turns, parsed=parsed))
+        if asked.core:
+            told(f"{count} lanes, {CORE}")
+            script = scenario(asked.speed, asked.tokens)
+            costs.append(await _measure_core(script, count, asked.tokens, ideal, _turns(count)))
     return costs
 
 
-def measure(
-    lanes: Sequence[int] = LANES, speed: int = 200, tokens: int = 400, runs: int = 3, *, parsing: bool = True
-) -> list[Cost]:
-    """Measures every door with each number of lanes.
+def measure(asked: Asked, told: Callable[[str], object]) -> list[list[Cost]]:
+    """Measures every door with each number of lanes; returns the rounds, without the one that warms everything up.
 
     Args:
-        lanes: Responses at the same time.
-        speed: Tokens a second of each.
-        tokens: Tokens of each.
-        runs: How often; every door has its turn before any has the next.
-        parsing: Whether doors are measured a second time with clients that parse each event.
-
-    Returns:
-        The median of each figure, by door, lanes, and whether the client parses.
+        asked: What to measure.
+        told: Takes what is measured next.
     """
     with ExitStack() as stack:
-        server = stack.enter_context(serving(scenario(speed, tokens)))
-        bridge = stack.enter_context(bridging(server))
-        recording = uvloop.run(_record(server, speed))
-        library = stack.enter_context(bare(msgspec.msgpack.encode(recording)))
-        doors = _doors(server, bridge, library)
-        if not parsing:
-            doors = [replace(door, parsed=bool(door.parsed)) for door in doors]
-        found = uvloop.run(_run(doors, lanes, tokens, _TTFT + tokens / speed, runs))
-    grouped: dict[tuple[str, int, bool], list[Cost]] = {}
-    for cost in found:
-        grouped.setdefault((cost.door, cost.lanes, cost.parsed), []).append(cost)
-    return [_median(costs) for costs in grouped.values()]
+        server = stack.enter_context(serving(scenario(asked.speed, asked.tokens)))
+        places = {SERVER: server}
+        if any(door.process == BRIDGE for door in asked.doors):
+            places[BRIDGE] = stack.enter_context(bridging(server))
+        if any(door.process == BARE for door in asked.doors):
+            recording = uvloop.run(_record(server, asked.speed))
+            places[BARE] = stack.enter_context(bare(msgspec.msgpack.encode(recording)))
+        uvloop.run(_round(asked, places, _WARM, told))
+        return [uvloop.run(_round(asked, places, asked.lanes, told)) for _ in range(asked.runs)]
 
 
-def _median(costs: Sequence[Cost]) -> Cost:
-    one = costs[0]
-    figures = ("server_us", "front_us", "client_us", "bytes_down", "stretch", "turn_ms", "turn_us")
-    medians = {name: statistics.median(getattr(cost, name) for cost in costs) for name in figures}
-    return Cost(one.door, one.lanes, one.parsed, **medians)
+QUICK: Final = Asked(lanes=(16,), speed=500, tokens=100, runs=1, clients="taking")
+"""It shows that everything runs, and roughly what it costs."""
 
 
-def tables(costs: Sequence[Cost]) -> list[Table]:
-    """Returns the figures, a row for each door and a column for each number of lanes."""
-    lanes = sorted({cost.lanes for cost in costs})
-    names = list(dict.fromkeys(cost.door for cost in costs))
-    by_key = {(cost.door, cost.lanes, cost.parsed): cost for cost in costs}
-
-    def table(title: str, show: Callable[[Cost], str], which: Sequence[bool]) -> Table:
-        made = Table(title, *(str(count) for count in lanes))
-        for name in names:
-            rows = [parsed for parsed in which if any((name, count, parsed) in by_key for count in lanes)]
-            for parsed in rows:
-                cells = [by_key.get((name, count, parsed)) for count in lanes]
-                label = f"{name}, parsed" if parsed and len(which) > 1 else name
-                made.add_row(label, *("" if cost is None else show(cost) for cost in cells))
-        return made
-
-    def first(name: str) -> Sequence[bool]:
-        return (False,) if (name, lanes[-1], False) in by_key else (True,)
-
-    def server(cost: Cost) -> str:
-        return f"{cost.server_us:.1f}" + (f" + {cost.front_us:.1f}" if cost.front_us else "")
-
-    def plain(title: str, show: Callable[[Cost], str]) -> Table:
-        made = Table(title, *(str(count) for count in lanes))
-        for name in names:
-            (parsed,) = first(name)
-            cells = [by_key.get((name, count, parsed)) for count in lanes]
-            made.add_row(name, *("" if cost is None else show(cost) for cost in cells))
-        return made
-
-    return [
-        plain("server, µs of CPU a token; responses at once:", server),
-        table("client, µs of CPU a token", lambda cost: f"{cost.client_us:.1f}", (False, True)),
-        plain("bytes a token, to the client", lambda cost: f"{cost.bytes_down:.0f}"),
-        plain("round trip of a turn, ms at the median", lambda cost: f"{cost.turn_ms:.2f}"),
-        plain("server, µs of CPU a turn", lambda cost: f"{cost.turn_us:.0f}"),
-        plain("time / ideal", lambda cost: f"{cost.stretch:.2f}"),
-    ]
-
-
-def summary(costs: Sequence[Cost]) -> Table:
-    """Returns the figures of one number of lanes, a row for each door."""
-    made = Table(
-        Column("door", no_wrap=True), "server µs/token", "client µs/token", "bytes/token", "turn, ms", "time / ideal"
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m turnwire.bench.doors",
+        description="Measures what each door costs: CPU for each streamed token, bytes, and round trips of turns. The "
+        "model is simulated.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="doors:\n" + "\n".join(f"  {door.name}" for door in DOORS),
     )
-    for cost in costs:
-        server = f"{cost.server_us:.1f}" + (f" + {cost.front_us:.1f}" if cost.front_us else "")
-        figures = (f"{cost.client_us:.1f}", f"{cost.bytes_down:.0f}", f"{cost.turn_ms:.1f}", f"{cost.stretch:.2f}")
-        made.add_row(cost.door, server, *figures)
-    return made
-
-
-def main() -> int:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="of each measurement [3]")
     parser.add_argument("--speed", type=int, default=200, help="tokens a second of each response [200]")
     parser.add_argument("--tokens", type=int, default=400, help="tokens of each response [400]")
     parser.add_argument("--lanes", default=",".join(map(str, LANES)), help="responses at once, parted by commas")
-    parser.add_argument("--quick", action="store_true", help="once, 16 responses of 100 tokens")
-    parser.add_argument("--json", type=Path, help="file that gets all figures")
+    words = "what clients do: take frames as they come, parse each event, or one after the other [both]"
+    parser.add_argument("--clients", choices=("both", "taking", "parsing"), default="both", help=words)
+    parser.add_argument("--only", action="append", metavar="DOOR", help="measure this door. Repeatable [all]")
+    parser.add_argument("--quick", action="store_true", help="once, 16 responses of 100 tokens; nothing else counts")
+    parser.add_argument("--out", type=Path, help="result file, JSON")
+    return parser
+
+
+def _asked(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Asked:
+    if given.quick:
+        return QUICK
+    names = given.only or [door.name for door in DOORS]
+    if unknown := set(names) - {door.name for door in DOORS}:
+        parser.error(f"--only: no such door: {', '.join(sorted(unknown))}")
+    try:
+        lanes = [int(count) for count in given.lanes.split(",")]
+    except ValueError:
+        parser.error("--lanes: expected numbers with commas between")
+    for what, value in (("--lanes", min(lanes)), ("--runs", given.runs), ("--speed", given.speed)):
+        if value < 1:
+            parser.error(f"{what}: expected 1 or more")
+    if given.tokens < 2:
+        parser.error("--tokens: expected 2 or more")
+    doors = [door for door in DOORS if door.name in names]
+    return Asked(lanes, given.speed, given.tokens, given.runs, doors, True, given.clients)
+
+
+def main() -> int:
+    """Measures, prints tables, and writes the file that is named."""
+    parser = _parser()
     given = parser.parse_args()
-    lanes = [int(count) for count in given.lanes.split(",")]
+    asked = _asked(parser, given)
     console = Console(width=160)
-    before = os.getloadavg()[0]
-    with console.status("the doors"):
-        costs = quick() if given.quick else measure(lanes, given.speed, given.tokens, given.runs)
+    with measuring("doors", typed("doors"), given.out) as measured:
+        with bar(asked.steps(_WARM) + asked.runs * asked.steps(asked.lanes), "starting") as told:
+            rounds = measure(asked, told)
+        costs = medians([cost for costs in rounds for cost in costs])
+        measured.figures["costs"] = [asdict(cost) for cost in costs]
+        measured.figures["rounds"] = [[asdict(cost) for cost in costs] for costs in rounds]
     for each in tables(costs):
         console.print(each)
-    console.print(f"load average {before:.1f} before, {os.getloadavg()[0]:.1f} after")
-    if given.json:
-        given.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=2), encoding="utf-8")
+    console.print(f"load average {measured.load_before:.1f} before, {measured.load_after:.1f} after")
     return 0
-
-
-def quick() -> list[Cost]:
-    """Measures briefly: it shows that everything runs, and roughly what it costs. Clients do not parse JSON."""
-    return measure((16,), 500, 100, 1, parsing=False)
 
 
 if __name__ == "__main__":

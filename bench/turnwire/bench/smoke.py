@@ -1,39 +1,25 @@
-"""Runs every measurement briefly and prints the figures: `python -m turnwire.bench.smoke`.
+"""Verifies all drivers, and measures briefly and prints the figures: `python -m turnwire.bench.smoke`.
 
 It shows that everything runs and what it costs on this machine; it asserts no times. Figures travel badly between
-machines: compare within one run, and quote ratios.
+machines: compare within one run, and quote ratios. For figures to keep there are the suites.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import argparse
+import subprocess
 import sys
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
-import google.protobuf
-import grpc
 from rich.console import Console
 from rich.table import Table
 
 from turnwire.bench import codec, doors, lanes, turns
+from turnwire.bench.doors_tables import summary
 
-LANES: Final = (1, 16, 64, 200)
+LANES: Final = (1, 16, 200)
 TOKENS_PER_SECOND: Final = 1000
-TOKENS: Final = 500
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "grpcio": grpc.__version__,
-        "protobuf": google.protobuf.__version__,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-        "machine": platform.machine(),
-    }
+TOKENS: Final = 300
 
 
 def _codec_table(figures: dict[str, float]) -> Table:
@@ -76,36 +62,38 @@ def _quiet_table(quiet: lanes.QuietLane) -> Table:
     return table
 
 
+def _verified(console: Console) -> bool:
+    """Whether all drivers give the text and the tool calls of a scenario; says so, or what is wrong."""
+    command = (sys.executable, "-m", "turnwire.bench.run", "chat-short", "--verify-only")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    console.print((ended.stdout + ended.stderr).strip(), highlight=False)
+    return not ended.returncode
+
+
 def main() -> int:
-    """Measures, prints, and writes the figures as JSON to the file named by the first argument, if any."""
+    """Verifies, measures briefly and prints. Returns 1 where a driver does not do what the scenario says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m turnwire.bench.smoke",
+        description="Verifies all drivers, and measures codec, turns, lanes and doors briefly. Asserts no times.",
+    )
+    parser.parse_args()
     console = Console()
-    result: dict[str, Any] = {"machine": _machine()}
     console.print("The engine is scripted: a simulation of a model at a set speed. CPU time is of whole processes.\n")
+    with console.status("verifying all drivers"):
+        verified = _verified(console)
     with console.status("JSON codec"):
-        result["codec"] = codec.measure()
-    console.print(_codec_table(result["codec"]))
+        console.print(_codec_table(codec.measure()))
     with console.status("continued turns"):
-        turn_figures = turns.measure(100)
-    result["turn_us_by_kb"] = turn_figures
-    console.print(_turns_table(turn_figures))
+        console.print(_turns_table(turns.measure(50)))
     with console.status("lanes: one stream against a stream for each response"):
-        costs = lanes.measure(LANES, TOKENS_PER_SECOND, TOKENS)
-    result["lanes"] = [asdict(cost) for cost in costs]
-    console.print(_lanes_table(costs))
+        console.print(_lanes_table(lanes.measure(LANES, TOKENS_PER_SECOND, TOKENS)))
     with console.status("a quiet lane beside a flooding one"):
-        quiet = lanes.measure_quiet_lane()
-    result["quiet_lane_ms"] = asdict(quiet)
-    console.print(_quiet_table(quiet))
+        console.print(_quiet_table(lanes.measure_quiet_lane()))
     with console.status("the doors, beside the bare libraries"):
-        costs_of_doors = doors.quick()
-    result["doors"] = [asdict(cost) for cost in costs_of_doors]
+        (costs,) = doors.measure(doors.QUICK, lambda what: None)
     console.print("16 responses at once, each at 500 tokens/s:")
-    console.print(doors.summary(costs_of_doors))
-    if len(sys.argv) > 1:
-        with open(sys.argv[1], "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-        console.print(f"written to {sys.argv[1]}")
-    return 0
+    console.print(summary(costs))
+    return 0 if verified else 1
 
 
 if __name__ == "__main__":
