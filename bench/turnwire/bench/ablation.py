@@ -3,20 +3,21 @@
 Every setup is a real server in a process of its own, all of them beside each other and asked in turn, so that whatever
 else the machine does falls on all alike. Behind them stand fakes that answer at once: what is measured is everything
 but the model. The turn is made again and again from the same state of a conversation, as a fork of it, so that the
-history stays as long as it is. Run with `python -m turnwire.bench.ablation [SVG]`.
+history stays as long as it is. Run with `python -m turnwire.bench.ablation --out FILE --picture SVG`.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import statistics
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,10 @@ import uvloop
 from PIL import Image
 
 from turnwire.bench.ablation_rig import CHAT, TOKENS, TOOL, server, upstreams
+from turnwire.bench.command import bar, typed
+from turnwire.bench.intervals import listed, spread, taken
+from turnwire.bench.measured import measuring
+from turnwire.bench.metrics.statistics import paired_bootstrap
 from turnwire.client import Session, connect
 from turnwire.server.prompt import vocabulary
 
@@ -46,6 +51,9 @@ HISTORY: Final = 100_000
 TURNS: Final = 40
 """Turns of each setup and model."""
 
+_MODELS: Final = (TOKENS, CHAT)
+_WARM: Final = 2
+"""Turns that are not counted."""
 _ALL_ON: Final = frozenset[str]()
 _PIECE: Final = 1024
 """Bytes of a tool's output."""
@@ -79,6 +87,8 @@ class Figure:
     """With one of `ORDER` off and everything else on."""
     spread: float
     """Half the distance between the quartiles of the last step's times to the first token, in milliseconds."""
+    saved: tuple[float, ...] = ()
+    """`better` by the times that both setups were asked beside each other: the median, and the ends of its interval."""
 
     @property
     def better(self) -> float:
@@ -86,10 +96,26 @@ class Figure:
         return 1 - self.steps[-1][0] / self.steps[0][0]
 
 
-def _setups() -> list[frozenset[str]]:
-    """Returns what is off: in each step, then each alone; nothing twice."""
-    steps = [frozenset(ORDER[done:]) for done in range(len(ORDER) + 1)]
-    return list(dict.fromkeys([*steps, *(frozenset({name}) for name in ORDER)]))
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which setups are measured: groups of optimizations, switched on one after the other."""
+
+    names: tuple[str, ...]
+    groups: tuple[frozenset[str], ...]
+
+    def steps(self) -> list[frozenset[str]]:
+        """Returns what is off in each step, from everything to nothing."""
+        return [frozenset[str]().union(*self.groups[done:]) for done in range(len(self.groups) + 1)]
+
+    def setups(self) -> list[frozenset[str]]:
+        """Returns what is off: in each step, then each alone; nothing twice."""
+        return list(dict.fromkeys([*self.steps(), *self.groups]))
+
+
+SINGLY: Final = Plan(ORDER, tuple(frozenset({name}) for name in ORDER))
+"""One optimization after the other."""
+TOGETHER: Final = Plan(("all of them",), (frozenset(ORDER),))
+"""Everything off, and everything on."""
 
 
 class _Words:
@@ -195,7 +221,9 @@ class _Conversation:
         return first - began, whole - began
 
 
-async def _measure(addresses: dict[frozenset[str], str], model: str, turns: int) -> Figure:
+async def _measure(
+    plan: Plan, addresses: dict[frozenset[str], str], model: str, turns: int, told: Callable[[str], object]
+) -> Figure:
     words = _Words()
     tools, instructions = _tools(words), words.text(8 * 1024)
     async with AsyncExitStack() as stack:
@@ -204,63 +232,99 @@ async def _measure(addresses: dict[frozenset[str], str], model: str, turns: int)
             session = await stack.enter_async_context(connect(address))
             conversations[off] = _Conversation(session, model, tools, instructions)
             await conversations[off].begin()
-        for number in range(-2, turns):
+            told(f"{model}: histories")
+        for number in range(-_WARM, turns):
             for conversation in conversations.values():
                 await conversation.late_turn(number)
+            told(f"{model}: turns")
         for conversation in conversations.values():
-            # The first two load what is loaded once.
-            del conversation.times.first[:2], conversation.times.whole[:2]
+            # The first ones load what is loaded once.
+            del conversation.times.first[:_WARM], conversation.times.whole[:_WARM]
     medians = {
         off: (statistics.median(each.times.first), statistics.median(each.times.whole))
         for off, each in conversations.items()
     }
-    low, _, high = statistics.quantiles(conversations[_ALL_ON].times.first, n=4)
+    first = conversations[_ALL_ON].times.first
+    low, _, high = statistics.quantiles(first, n=4) if turns > 1 else (0.0, 0.0, 0.0)
+    pairs = list(zip(conversations[plan.steps()[0]].times.first, first, strict=True))
     return Figure(
         model,
-        tuple(medians[frozenset(ORDER[done:])] for done in range(len(ORDER) + 1)),
-        tuple(medians[frozenset({name})] for name in ORDER),
+        tuple(medians[off] for off in plan.steps()),
+        tuple(medians[off] for off in plan.groups),
         (high - low) / 2,
+        tuple(listed(paired_bootstrap(pairs, lambda off, on: 1 - on / off))),
     )
 
 
-def measure(turns: int = TURNS) -> list[Figure]:
-    """Measures all setups, in front of token ids and of a chat API.
+def measure(plan: Plan, turns: int, told: Callable[[str], object]) -> list[Figure]:
+    """Measures the setups of a plan, in front of token ids and of a chat API.
 
     Args:
+        plan: What is switched off.
         turns: Turns of each setup and model.
+        told: Takes what goes on, after each step of `steps`.
     """
     with ExitStack() as stack:
         behind = stack.enter_context(upstreams())
-        addresses = {off: stack.enter_context(server(behind, off)).addresses["grpc"] for off in _setups()}
-        return [uvloop.run(_measure(addresses, model, turns)) for model in (TOKENS, CHAT)]
+        addresses: dict[frozenset[str], str] = {}
+        for off in plan.setups():
+            addresses[off] = stack.enter_context(server(behind, off)).addresses["grpc"]
+            told("servers")
+        return [uvloop.run(_measure(plan, addresses, model, turns, told)) for model in _MODELS]
 
 
-def table(figure: Figure) -> str:
+def steps(plan: Plan, turns: int) -> int:
+    """Returns how often a measurement tells what goes on."""
+    setups = len(plan.setups())
+    return setups + len(_MODELS) * (setups + _WARM + turns)
+
+
+def table(order: Sequence[str], figure: Figure) -> str:
     """Returns a figure as a table in Markdown."""
     lines = ["| | TTFT | turn | alone off: TTFT | turn |", "|---|---|---|---|---|"]
     first, whole = figure.steps[0]
     lines.append(f"| everything off | {first:.1f} ms | {whole:.1f} ms | | |")
-    for name, step, alone in zip(ORDER, figure.steps[1:], figure.alone, strict=True):
+    for name, step, alone in zip(order, figure.steps[1:], figure.alone, strict=True):
         lines.append(f"| + {name} | {step[0]:.1f} ms | {step[1]:.1f} ms | {alone[0]:.1f} ms | {alone[1]:.1f} ms |")
     return "\n".join(lines)
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m turnwire.bench.ablation",
+        description=f"Measures a late turn after {HISTORY:,} tokens of history with each optimization of the server "
+        "switched off. Fakes that answer at once stand in for the model.",
+    )
+    parser.add_argument("--turns", type=int, default=TURNS, help=f"turns of each setup and model [{TURNS}]")
+    parser.add_argument("--together", action="store_true", help="only everything off, and everything on")
+    parser.add_argument("--out", type=Path, help="result file, JSON")
+    parser.add_argument("--picture", type=Path, help="SVG that gets the waterfalls")
+    given = parser.parse_args()
+    if not 1 <= given.turns <= 100_000:
+        parser.error("--turns: expected a number from 1 to 100000")
+    return given
+
+
 def main() -> int:
-    """Measures, prints tables, and draws the picture if a file is named."""
-    loads = [os.getloadavg()[0]]
-    figures = measure()
-    loads.append(os.getloadavg()[0])
+    """Measures, prints tables, and writes the file and the picture that are named."""
+    given = _arguments()
+    plan = TOGETHER if given.together else SINGLY
+    with measuring("ablation", typed("ablation"), given.out) as measured:
+        with bar(steps(plan, given.turns), "upstreams") as told:
+            figures = measure(plan, given.turns, told)
+        measured.figures["order"] = plan.names
+        measured.figures["figures"] = [asdict(figure) for figure in figures]
     for figure in figures:
-        print(f"\n{figure.model}, {HISTORY:,} tokens of history, medians of {TURNS}:\n\n{table(figure)}")
-        print(
-            f"\nTTFT {figure.better:.0%} better with everything on (half the quartile distance {figure.spread:.1f} ms)"
-        )
-    print(f"\nload {loads[0]:.1f} before, {loads[1]:.1f} after, on {os.cpu_count()} cores")
-    if len(sys.argv) > 1:
+        print(f"\n{figure.model}, {HISTORY:,} tokens of history, medians of {given.turns}:\n")
+        print(table(plan.names, figure))
+        better = spread(taken(figure.saved), 100)
+        print(f"\nTTFT {better}% better with everything on (half the quartile distance {figure.spread:.1f} ms)")
+    print(f"\nload {measured.load_before:.1f} before, {measured.load_after:.1f} after, on {os.cpu_count()} cores")
+    if given.picture is not None:
         # Behind the measurement: the plot library takes seconds to load.
         from turnwire.bench.ablation_picture import draw
 
-        draw(figures, Path(sys.argv[1]))
+        draw(plan.names, figures, given.picture)
     return 0
 
 

@@ -26,10 +26,10 @@ _AFTER: Final = "#2f6fb0"
 _TITLES: Final = {"tiny": "token engine, rendered as harmony", "chat": "chat upstream, an image in the turn"}
 
 
-def draw(figures: Sequence[Figure], target: Path) -> None:
+def draw(order: Sequence[str], figures: Sequence[Figure], target: Path) -> None:
     """Writes an SVG file: per model a waterfall of the time to the first token and one of the whole turn, and beside
     each bar what its optimization alone is good for."""
-    from turnwire.bench.ablation import HISTORY, ORDER
+    from turnwire.bench.ablation import HISTORY
 
     # Texts stay texts, and nothing in the file depends on the day.
     plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "turnwire", "font.size": 10})
@@ -40,7 +40,7 @@ def draw(figures: Sequence[Figure], target: Path) -> None:
         about = _TITLES.get(figure.model, figure.model)
         for which, (axis, what) in enumerate(zip(row, ("time to the first token", "whole turn"), strict=True)):
             steps = [step[which] for step in figure.steps]
-            _waterfall(axis, ORDER, steps, [one[which] for one in figure.alone], named=not which)
+            _waterfall(axis, order, steps, [one[which] for one in figure.alone], named=not which)
             axis.set_title(f"{what}: {about}", loc="left")
     canvas.suptitle(f"A turn after {HISTORY:,} tokens of history; the model itself takes no time here")
     canvas.savefig(target, format="svg", metadata={"Date": None})

@@ -1,26 +1,31 @@
 """What a server keeps in memory: per idle session, with and without a connection of its own, and per conversation.
 
 A real server in a process of its own, whose memory the kernel tells (Linux); and what of it is the session's own, or
-the conversation's, by Python's own count in this process. Run with `python -m turnwire.bench.memory`.
+the conversation's, by Python's own count in this process. Run with `python -m turnwire.bench.memory --out F`.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import uvloop
 from grpc import aio
+from rich.console import Console
+from rich.table import Table
 
 from turnwire.bench.ablation import HISTORY
 from turnwire.bench.ablation_rig import CHAT, TOKENS, server, upstreams
+from turnwire.bench.command import bar, typed
 from turnwire.bench.doors_processes import Process
+from turnwire.bench.measured import measuring
 from turnwire.bench.turns import Conversation, NullEngine, make_services, pieces
 from turnwire.client import Session, connect
 from turnwire.server.prompt import vocabulary
@@ -138,27 +143,66 @@ def _session_objects() -> int:
     return grown // SESSIONS
 
 
-async def _measure() -> None:
+def _idle_table(idle: Mapping[str, int]) -> Table:
+    table = Table("idle session", "KB")
+    words = {
+        "shared_connection": "stream on a shared connection",
+        "own_connection": "stream with its own connection",
+        "objects": "the session's own objects",
+    }
+    for name, size in idle.items():
+        table.add_row(words[name], f"{size / _KB:.1f}")
+    return table
+
+
+def _conversations_table(conversations: Mapping[str, Mapping[str, int]]) -> Table:
+    table = Table(f"{HISTORY:,} tokens of history, KB", "items", "counted by Python", "beside the items", "process")
+    for name, sizes in conversations.items():
+        kilobytes = (f"{sizes[which] / _KB:,.0f}" for which in ("items", "counted", "beside", "process"))
+        table.add_row({"tokens": "in front of token ids", "chat": "in front of a chat API"}[name], *kilobytes)
+    return table
+
+
+async def _measure(figures: dict[str, Any], told: Callable[[str], object]) -> None:
+    """Fills in the figures, as they come."""
+    idle: dict[str, int] = {}
+    conversations: dict[str, dict[str, int]] = {}
+    figures.update(idle=idle, conversations=conversations)
     with upstreams() as behind:
-        print("| idle session | memory |\n|---|---|")
-        for words, connections in (("stream on a shared connection", False), ("stream with its own connection", True)):
+        for name, own in (("shared_connection", False), ("own_connection", True)):
             with server(behind) as process:
-                print(f"| {words} | {await _idle(process, connections=connections) / _KB:.1f} KB |")
-        print(f"| the session's own objects | {_session_objects() / _KB:.1f} KB |")
-        print(f"\n| {HISTORY:,} tokens of history | items | counted by Python | beside the items | process |")
-        print("|---|---|---|---|---|")
+                idle[name] = await _idle(process, connections=own)
+            told("sessions without a door" if own else "idle sessions with their own connections")
+        idle["objects"] = _session_objects()
+        told("conversations in front of token ids")
         with server(behind) as process:
-            for model, tokens in ((TOKENS, True), (CHAT, False)):
+            for name, model in (("tokens", TOKENS), ("chat", CHAT)):
                 grown = await _conversation(process, model)
-                counted, items = await _counted(tokens=tokens)
-                row = (items, counted, counted - items, grown)
-                print(f"| {model} | {' | '.join(f'{each / _KB:,.0f} KB' for each in row)} |")
+                counted, items = await _counted(tokens=name == "tokens")
+                conversations[name] = {
+                    "items": items,
+                    "counted": counted,
+                    "beside": counted - items,
+                    "process": grown,
+                }
+                told("conversations in front of a chat API")
 
 
 def main() -> int:
-    """Prints tables."""
-    uvloop.run(_measure())
-    print(f"\nload {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    """Measures, prints tables, and writes the file that is named."""
+    parser = argparse.ArgumentParser(
+        prog="python -m turnwire.bench.memory",
+        description=f"Measures what a server keeps for each of {SESSIONS:,} idle sessions, and for each of "
+        f"{CONVERSATIONS} conversations of {HISTORY:,} tokens (Linux).",
+    )
+    parser.add_argument("--out", type=Path, help="result file, JSON")
+    given = parser.parse_args()
+    console = Console()
+    with measuring("memory", typed("memory"), given.out) as measured, bar(5, "idle sessions on one connection") as told:
+        uvloop.run(_measure(measured.figures, told))
+    console.print(_idle_table(measured.figures["idle"]))
+    console.print(_conversations_table(measured.figures["conversations"]))
+    console.print(f"load {measured.load_before:.1f} before, {measured.load_after:.1f} after, on {os.cpu_count()} cores")
     return 0
 
 
