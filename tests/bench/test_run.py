@@ -62,6 +62,8 @@ def test_a_result_file_says_what_was_played() -> None:
         (("codex-fix", "--agents", "4", "--rollouts", "2"), "--rollouts: expected at least one"),
         (("codex-fix", "--rate", "2", "--agents", "2"), "--rate: expected"),
         (("codex-fix", "--baseline", "nobody"), "--baseline: no such driver"),
+        (("codex-fix", "--drivers", "grpc-node", "--rate", "2"), "grpc-node is left out: Node plays closed loops only"),
+        (("idle", "--drivers", "grpc-node"), "grpc-node is left out: Node's client has no sessions that are idle"),
     ],
 )
 def test_wrong_usage_is_refused_at_once(

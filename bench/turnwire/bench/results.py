@@ -49,6 +49,8 @@ class Results:
     options: Options
     machine: dict[str, Any]
     runs: list[Run] = field(default_factory=list[Run])
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+    """Drivers that were asked for and could not play here, and why."""
     ended: str = "not yet"
     """`complete`, or why not."""
     kind: str = "rollouts"

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from turnwire.bench.campaign import Stopped, measure, verify
-from turnwire.bench.drivers.registry import DRIVERS
+from turnwire.bench.drivers.registry import DRIVERS, left_out
 from turnwire.bench.measured import ResultsError, machine
 from turnwire.bench.overrides import READERS, overridden
 from turnwire.bench.results import Options, Results, resume, save
@@ -97,6 +97,10 @@ def main() -> int:
     except ScenarioError as error:
         print(error, file=sys.stderr)
         return 2
+    skipped = left_out(names, scenario)
+    if len(skipped) == len(names):
+        parser.error("; ".join(f"{name} is left out: {reason}" for name, reason in skipped.items()))
+    names = [name for name in names if name not in skipped]
     asked = Options(
         command=f"python -m turnwire.bench.run {' '.join(sys.argv[1:])}",
         scenario=scenario.name,
@@ -111,6 +115,7 @@ def main() -> int:
     except ResultsError as error:
         print(error, file=sys.stderr)
         return 2
+    results.skipped = skipped
     return _run(results, scenario, options)
 
 
@@ -143,6 +148,8 @@ def _run(results: Results, scenario: Scenario, options: argparse.Namespace) -> i
         return 1
     if options.verify_only:
         console.print(f"All of {len(names)} drivers gave the text and the tool calls of {scenario.name}.")
+        for name, reason in results.skipped.items():
+            console.print(f"{name} is left out: {reason}.", highlight=False)
         return 0 if results.ended == "complete" else 1
     if options.out is not None:
         save(results, options.out)

@@ -162,6 +162,7 @@ def remarks(lines: Sequence[Headline], results: Results) -> list[str]:
             f"The machine was busy: a load of {min(loads):.1f} to {max(loads):.1f} before the runs, on {cores} cores. "
             "Compare within this run."
         )
+    said += [f"{name} is left out: {reason}." for name, reason in results.skipped.items()]
     for line in lines:
         if line.failed:
             said.append(f"{line.driver}: {line.failed} of {line.rollouts} rollouts failed.")

@@ -20,13 +20,14 @@ import msgspec
 import uvloop
 
 from turnwire.bench.doors_processes import Process
-from turnwire.bench.drivers.port import Driver, Target
+from turnwire.bench.drivers.port import Driver, Failed, Target
 from turnwire.bench.drivers.records import Job, RolloutRecord, RunRecord
 from turnwire.bench.drivers.registry import DRIVERS
 from turnwire.bench.drivers.rollouts import Player
+from turnwire.bench.drivers.whole import Whole
 from turnwire.bench.network.alarm import Alarm
 from turnwire.bench.scenario.compiling import Rollout, compile_rollout
-from turnwire.bench.scenario.values import Idle
+from turnwire.bench.scenario.values import Idle, Load, Scenario
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _AT_ONCE: Final = 50
@@ -61,15 +62,41 @@ def _total(told: Mapping[str, Any], key: str) -> int:
     return sum(counts[key] for counts in told["targets"].values())
 
 
-def _cpu(job: Job) -> dict[str, float]:
-    times = {name: Process(pid, {}).cpu() for name, pid in job.processes.items()}
-    return times | {"client": time.process_time()}
+def _cpu(processes: Mapping[str, int]) -> dict[str, float]:
+    return {name: Process(pid, {}).cpu() for name, pid in processes.items()}
 
 
-async def _warm_up(driver: Driver, rollout: Rollout, alarm: Alarm) -> None:
-    """Plays the first turn once, so that no figure has a first time of anything in it."""
-    once = replace(rollout, turns=rollout.turns[:1])
-    await Player(driver, once, None, 0.0, alarm).play(driver.conversation("warm-up"), RolloutRecord(), "warm-up")
+class _Here:
+    """A driver of this process, played by it."""
+
+    def __init__(self, driver: Driver, rollout: Rollout, alarm: Alarm) -> None:
+        self._driver = driver
+        self._rollout = rollout
+        self._alarm = alarm
+        self._player: Player | None = None
+        self.pid = os.getpid()
+
+    async def start(self, scenario: Scenario) -> None:
+        load, fork = scenario.load, scenario.fork
+        await self._driver.open((load.rollouts if load.rate else load.agents) * (fork.lanes if fork else 1))
+        # The first turn once, so that no figure has a first time of anything in it.
+        once = replace(self._rollout, turns=self._rollout.turns[:1])
+        first = Player(self._driver, once, None, 0.0, self._alarm)
+        await first.play(self._driver.conversation("warm-up"), RolloutRecord(), "warm-up")
+        self._player = Player(self._driver, self._rollout, fork, scenario.network.rtt, self._alarm)
+
+    async def play(self, load: Load, seed: int) -> None:
+        assert self._player is not None
+        if load.rate:
+            await self._player.open_loop(load, seed)
+        else:
+            await self._player.closed_loop(load)
+
+    async def collect(self) -> list[RolloutRecord]:
+        return [] if self._player is None else self._player.records
+
+    async def close(self) -> None:
+        await self._driver.close()
 
 
 async def run(job: Job) -> RunRecord:
@@ -77,34 +104,44 @@ async def run(job: Job) -> RunRecord:
     scenario = job.scenario
     rollout = compile_rollout(scenario)
     alarm = Alarm()
-    driver = DRIVERS[job.driver].build(Target(job.grpc, job.http, job.bridge, job.ca), rollout)
+    driver = DRIVERS[job.driver].build(_target(job), rollout)
+    whole = driver if isinstance(driver, Whole) else _Here(driver, rollout, alarm)
     quiet: list[Driver] = []
     record = RunRecord(job.driver, load_before=os.getloadavg()[0])
     try:
         async with asyncio.timeout(scenario.max_seconds):
             if scenario.idle is not None:
                 await _stand_idle(job, rollout, scenario.idle, record, quiet)
-            await _measure(job, driver, rollout, alarm, record)
+            await _measure(job, whole, rollout, record)
     except TimeoutError:
         record.failure = f"stopped after {scenario.max_seconds:g} s, the scenario's limit"
     except Exception as error:
         record.failure = f"{type(error).__name__}: {error}"
     finally:
         alarm.close()
+        closing = [whole.close(), *(each.close() for each in quiet)]
         # A server that is gone, or hangs, must not keep the record from being told.
-        await asyncio.wait([asyncio.ensure_future(each.close()) for each in (driver, *quiet)], timeout=_CLOSING)
+        await asyncio.wait([asyncio.ensure_future(each) for each in closing], timeout=_CLOSING)
         # aiohttp's connections are closed one turn of the loop after their session, as its documentation says.
         await asyncio.sleep(0)
     return record
+
+
+def _target(job: Job) -> Target:
+    return Target(job.grpc, job.http, job.bridge, job.ca)
 
 
 async def _stand_idle(job: Job, rollout: Rollout, idle: Idle, record: RunRecord, quiet: list[Driver]) -> None:
     """Opens sessions that do nothing, each a connection of its own, and notes the server's memory before and after."""
     server = job.processes["server"]
     record.memory["server_before"] = resident(server)
-    target = Target(job.grpc, job.http, job.bridge, job.ca)
     while len(quiet) < idle.sessions:
-        opened = [DRIVERS[job.driver].build(target, rollout) for _ in range(min(_AT_ONCE, idle.sessions - len(quiet)))]
+        built = [
+            DRIVERS[job.driver].build(_target(job), rollout) for _ in range(min(_AT_ONCE, idle.sessions - len(quiet)))
+        ]
+        opened = [driver for driver in built if not isinstance(driver, Whole)]
+        if not opened:
+            raise Failed(f"{job.driver} has no sessions that could be idle")
         # Noted before they are open, so that all are closed whatever happens.
         quiet += opened
         await asyncio.gather(*(driver.open(1) for driver in opened))
@@ -112,32 +149,26 @@ async def _stand_idle(job: Job, rollout: Rollout, idle: Idle, record: RunRecord,
     record.memory["server_idle"] = resident(server)
 
 
-async def _measure(job: Job, driver: Driver, rollout: Rollout, alarm: Alarm, record: RunRecord) -> None:
+async def _measure(job: Job, whole: Whole, rollout: Rollout, record: RunRecord) -> None:
     scenario = job.scenario
-    load = scenario.load
-    at_once = (load.rollouts if load.rate else load.agents) * (scenario.fork.lanes if scenario.fork else 1)
-    await driver.open(at_once)
-    await _warm_up(driver, rollout, alarm)
-    fork = scenario.fork
-    player = Player(driver, rollout, fork, scenario.network.rtt, alarm)
-    record.rollouts = player.records
-    before, cpu, began = await _passed(job.stats), _cpu(job), time.perf_counter()
+    await whole.start(scenario)
+    processes = job.processes | {"client": whole.pid}
+    before, cpu, began = await _passed(job.stats), _cpu(processes), time.perf_counter()
     try:
-        if load.rate:
-            await player.open_loop(load, job.seed)
-        else:
-            await player.closed_loop(load)
+        await whole.play(scenario.load, job.seed)
+        record.cpu = {name: now - cpu[name] for name, now in _cpu(processes).items()}
     finally:
         record.wall = time.perf_counter() - began
-        well = sum(1 for rollout_record in player.records if not rollout_record.failure)
+        record.rollouts = await whole.collect()
+        well = sum(1 for rollout_record in record.rollouts if not rollout_record.failure)
+        fork = scenario.fork
         lanes = fork.lanes if fork else 1
         shared = fork.after if fork else 0
         planned = [*rollout.turns[:shared], *(rollout.turns[shared:] * lanes)]
         record.turns = well * len(planned)
         record.tokens = well * sum(turn.tokens for turn in planned)
-    record.cpu = {name: now - cpu[name] for name, now in _cpu(job).items()}
-    record.memory |= {name: resident(pid) for name, pid in job.processes.items()}
-    record.memory |= {"client": resident(os.getpid()), "server_peak": peak(job.processes["server"])}
+    record.memory |= {name: resident(pid) for name, pid in processes.items()}
+    record.memory |= {"server_peak": peak(job.processes["server"])}
     told = await _passed(job.stats)
     record.bytes_up = _total(told, "up") - _total(before, "up")
     record.bytes_down = _total(told, "down") - _total(before, "down")

@@ -5,15 +5,24 @@ Above it: the runner and `play`. Below it: the drivers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from turnwire.bench.drivers import grpc_node
 from turnwire.bench.drivers.grpc_session import GrpcSession
 from turnwire.bench.drivers.grpc_streams import GrpcStreams
 from turnwire.bench.drivers.http import Http
 from turnwire.bench.drivers.native import NativeSocket
-from turnwire.bench.drivers.port import Build
+from turnwire.bench.drivers.port import Driver, Target
 from turnwire.bench.drivers.websocket import ALL, WebSocket
+from turnwire.bench.drivers.whole import Whole
+from turnwire.bench.scenario.compiling import Rollout
+from turnwire.bench.scenario.values import Scenario
+
+
+def _any(scenario: Scenario) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +32,12 @@ class Entry:
     name: str
     title: str
     """For tables."""
-    build: Build
+    build: Callable[[Target, Rollout], Driver | Whole]
+    """Makes a driver for a rollout; no I/O."""
     bridged: bool = False
     """Whether it goes through a bridge, whose cost is told apart."""
+    refusal: Callable[[Scenario], str] = _any
+    """Says why it cannot play a scenario on this machine; empty where it can."""
 
 
 DRIVERS: Final = {
@@ -34,6 +46,7 @@ DRIVERS: Final = {
         Entry("grpc-create", "gRPC, one stream, create", lambda t, r: GrpcSession(t, r, hold=False)),
         Entry("grpc-append", "gRPC, one stream, append", lambda t, r: GrpcSession(t, r, hold=True)),
         Entry("grpc-streams", "gRPC, a stream each, stored", GrpcStreams),
+        Entry("grpc-node", "gRPC from Node, one stream, append", grpc_node.GrpcNode, refusal=grpc_node.refusal),
         Entry("http-full", "HTTP, whole history, kept alive", lambda t, r: Http(t, r, chained=False)),
         Entry(
             "http-full-new", "HTTP, whole history, new connections", lambda t, r: Http(t, r, chained=False, kept=False)
@@ -51,3 +64,8 @@ DRIVERS: Final = {
     )
 }
 """In the order of tables."""
+
+
+def left_out(drivers: Sequence[str], scenario: Scenario) -> dict[str, str]:
+    """Returns which drivers cannot play a scenario on this machine, and why."""
+    return {name: reason for name in drivers if (reason := DRIVERS[name].refusal(scenario))}
