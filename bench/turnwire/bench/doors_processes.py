@@ -21,6 +21,8 @@ from typing import Final
 
 _COMMAND: Final = (sys.executable, "-m", "turnwire.client.cli")
 _LISTENS: Final = " listening on "
+_CONFIG: Final = "[limits]\nwebsocket_in_flight = 4096\nwebsocket_lanes = 65536\n"
+"""More lanes on a WebSocket than the public API allows, so that one for all can be measured."""
 _CPU_CLOCK: Final = 2
 """CPUCLOCK_SCHED of Linux: what a process has run, in nanoseconds."""
 _TCP_INFO_BYTES: Final = 120
@@ -78,8 +80,11 @@ def serving(scenario: str) -> Generator[Process, None, None]:
     with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as folder:
         path = Path(folder) / "scenario.toml"
         path.write_text(scenario, encoding="utf-8")
+        config = Path(folder) / "config.toml"
+        config.write_text(_CONFIG, encoding="utf-8")
         listen = ("--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "off")
-        with running((*_COMMAND, "serve", *listen, "--scenario", str(path)), ("grpc", "http")) as process:
+        told = ("--scenario", str(path), "--config", str(config))
+        with running((*_COMMAND, "serve", *listen, *told), ("grpc", "http")) as process:
             yield process
 
 
