@@ -5,8 +5,6 @@ Above it: the registry. Below it: `official` and aiohttp.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,14 +14,11 @@ import msgspec
 
 from turnwire.bench.drivers import official
 from turnwire.bench.drivers.port import Conversation, Failed, New, Target, Turn
+from turnwire.bench.drivers.sockets import Sockets
 from turnwire.bench.scenario.compiling import Rollout
 
 _HEADERS: Final = {"content-type": "application/json", "accept": "text/event-stream"}
 _DATA: Final = b"data: {"
-_GOODBYE: Final = 2.0
-"""Seconds that closing connections may take."""
-_LOOK: Final = 0.005
-"""Seconds after which they are looked at again."""
 
 
 class Http:
@@ -37,14 +32,13 @@ class Http:
         self._rollout = rollout
         self._chained = chained
         self._kept = kept
-        self._sockets: list[socket.socket] = []
-        """Of connections that may still be open."""
+        self._sockets = Sockets()
         self._http: aiohttp.ClientSession | None = None
 
     async def open(self, conversations: int) -> None:
         """Makes a pool; and a connection for each conversation, where they are kept. See `Driver`."""
         connector = aiohttp.TCPConnector(
-            limit=0, force_close=not self._kept, ssl=self._tls, socket_factory=self._make_socket
+            limit=0, force_close=not self._kept, ssl=self._tls, socket_factory=self._sockets.make
         )
         self._http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         if self._kept:
@@ -62,21 +56,11 @@ class Http:
             return _Chained(self._http, self._url, self._rollout)
         return _Stateless(self._http, self._url, self._rollout)
 
-    def _make_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        self._sockets = [each for each in self._sockets if each.fileno() >= 0]
-        made = socket.socket(*address[:3])
-        made.setblocking(False)
-        self._sockets.append(made)
-        return made
-
     async def close(self) -> None:
         """Disconnects; see `Driver`."""
         if self._http is not None:
             await self._http.close()
-        # With TLS a connection that was given back says good-bye on its own, and nothing tells when it has.
-        end = time.monotonic() + _GOODBYE
-        while any(each.fileno() >= 0 for each in self._sockets) and time.monotonic() < end:  # noqa: ASYNC110 - there is no event
-            await asyncio.sleep(_LOOK)
+        await self._sockets.gone()
 
 
 class _Conversation:

@@ -11,6 +11,7 @@ import aiohttp
 
 from turnwire.bench.drivers.compact import CompactConversation, Session
 from turnwire.bench.drivers.port import Failed, Target
+from turnwire.bench.drivers.sockets import Sockets
 from turnwire.bench.scenario.compiling import Rollout
 
 
@@ -22,13 +23,16 @@ class NativeSocket:
         self._url = f"{target.http}/v1/responses"
         self._hold = hold
         self._tls = target.tls()
+        self._sockets = Sockets()
         self._http: aiohttp.ClientSession | None = None
         self._socket: Any = None
         self._session = Session(rollout, self._write, self._read)
 
     async def open(self, conversations: int) -> None:
         """Opens the socket and the session; see `Driver`."""
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._tls))
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls, socket_factory=self._sockets.make)
+        )
         self._socket = await self._http.ws_connect(self._url, protocols=("turnwire.v1",), max_msg_size=0)
         await self._session.open()
 
@@ -52,3 +56,4 @@ class NativeSocket:
             await self._socket.close()
         if self._http is not None:
             await self._http.close()
+        await self._sockets.gone()
