@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -119,6 +121,18 @@ def test_the_floor_counts_forked_lanes_once() -> None:
         '[speed]\nttft = "10ms"\n[fork]\nafter = 1\nlanes = 4\n[[turn]]\ntext = 1\nthink = "1s"\n[[turn]]\ntext = 1'
     )
     assert least(compile_rollout(read(source, "s.toml")), 0.05) == pytest.approx(1.0 + 2 * 0.01 + 2 * 0.05)
+
+
+def test_what_has_no_network_has_no_distance_and_no_share_and_says_so() -> None:
+    alone = [(n, record("null", 5.0, bytes_up=0, bytes_down=0)) for n in (0, 1)]
+    found = results(*alone, *((run.repetition, run.record) for run in FULL.runs))
+    found = replace(found, options=replace(OPTIONS, drivers=["http-full", "null"]))
+    lines = headlines(found, floor_seconds=8.0, baseline="http-full")
+    assert [(line.driver, line.direct, line.faster, math.isinf(line.above_floor)) for line in lines] == [
+        ("http-full", False, None, False),
+        ("null", True, None, True),
+    ]
+    assert [said for said in remarks(lines, found) if said.startswith("null: no server and no network")]
 
 
 def test_runs_that_failed_have_no_figures_and_rollouts_that_failed_are_counted() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from turnwire.bench.drivers.records import RunRecord
 from turnwire.bench.metrics.stages import Split, typical
@@ -32,9 +33,10 @@ class Headline:
     end_to_end: Interval
     """Median of the rollouts that ended well."""
     above_floor: float
-    """Of the median, as a share of the floor."""
+    """Of the median, as a share of the floor; infinite where there is none, and where there is no network."""
     faster: Interval | None
-    """By which share it is faster than the baseline in the same repetition; None for the baseline itself."""
+    """By which share it is faster than the baseline in the same repetition; None for the baseline itself, and where
+    there is no network: that is no choice that somebody has."""
     ttft: Interval
     overhead: Interval
     """Of a turn, the median."""
@@ -57,6 +59,8 @@ class Headline:
     """How late the proxy was against what it was set to."""
     parts: Split
     """Where the time of a turn went, the medians."""
+    direct: bool
+    """Whether nothing went over the network: client and core were one process, whose CPU time is the client's."""
 
 
 def least(rollout: Rollout, round_trip: float) -> float:
@@ -98,6 +102,7 @@ def _headline(
     faster: Interval | None,
     idle_sessions: int,
 ) -> Headline:
+    direct = not any(run.bytes_up or run.bytes_down for run in runs)
     took = [_took(run) for run in runs]
     tokens, turns = sum(run.tokens for run in runs), sum(run.turns for run in runs)
     server = sum(run.cpu["server"] + run.cpu.get("bridge", 0.0) for run in runs)
@@ -110,8 +115,8 @@ def _headline(
         rollouts=sum(len(run.rollouts) for run in runs),
         failed=sum(run.failed for run in runs),
         end_to_end=end_to_end,
-        above_floor=distance(end_to_end.value, floor_seconds) if floor_seconds > 0 else float("inf"),
-        faster=faster,
+        above_floor=distance(end_to_end.value, floor_seconds) if floor_seconds > 0 and not direct else inf,
+        faster=None if direct else faster,
         ttft=bootstrap(_turns(runs, lambda turn: turn.ttft)),
         overhead=bootstrap(overheads),
         overhead_p99=percentile([each for run in overheads for each in run], 0.99),
@@ -125,6 +130,7 @@ def _headline(
         lag_p99=percentile(lags, 0.99),
         network_p99=max(run.lateness["p99"] for run in runs),
         parts=typical([turn for run in runs for rollout in run.rollouts for turn in rollout.turns]),
+        direct=direct,
     )
 
 
@@ -166,6 +172,11 @@ def remarks(lines: Sequence[Headline], results: Results) -> list[str]:
     for line in lines:
         if line.failed:
             said.append(f"{line.driver}: {line.failed} of {line.rollouts} rollouts failed.")
+        if line.direct:
+            said.append(
+                f"{line.driver}: no server and no network; the core's CPU time is counted as the client's, and "
+                "its memory is not the server's."
+            )
         if line.runs < 2:
             said.append(f"{line.driver}: one run only, so there is no interval.")
         elif line.end_to_end.high - line.end_to_end.low > 2 * WIDE * line.end_to_end.value:

@@ -1,7 +1,8 @@
 """The session of the service `turnwire.v1` from the client's side, over whatever carries its messages.
 
-Above it: `grpc_session` and `native`. Below it: the generated messages. One reader takes all batches and hands events
-to the turns they belong to. No credits are asked for: flow control is the transport's, as for clients without `open`.
+Above it: `grpc_session`, `native` and `null`. Below it: the generated messages. One reader takes all batches and hands
+events to the turns they belong to. No credits are asked for: flow control is the transport's, as for clients without
+`open`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from turnwire.bench.drivers.port import Called, Conversation, Failed, New, Turn, UserMessage
 from turnwire.bench.metrics.turns import Stages
@@ -22,7 +23,7 @@ from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
 from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolSet
 
-OPENING: Final = ConnectRequest(open=SessionOpen(session_credit_bytes=0, response_credit_bytes=0)).SerializeToString()
+OPENING: Final = ConnectRequest(open=SessionOpen(session_credit_bytes=0, response_credit_bytes=0))
 _DELTAS: Final = frozenset(
     ("output_text_delta", "function_call_arguments_delta", "reasoning_text_delta", "reasoning_summary_text_delta")
 )
@@ -101,16 +102,48 @@ class _Waiting:
             self.ended.set_exception(error)
 
 
+class Wire(Protocol):
+    """What carries a session's messages."""
+
+    async def send(self, request: ConnectRequest) -> None:
+        """Sends a message. Cancelling it leaves the session unusable."""
+        ...
+
+    async def receive(self) -> tuple[ConnectResponse, float]:
+        """Returns the next batch, and the moment at which it had come. Cancelling it leaves the session unusable.
+
+        Raises:
+            Failed: There are no more.
+        """
+        ...
+
+
+class Serialized:
+    """Messages as bytes, over whatever writes and reads these."""
+
+    def __init__(self, write: Callable[[bytes], Awaitable[object]], read: Callable[[], Awaitable[bytes]]) -> None:
+        """Takes how messages are written and read; reading raises at the end."""
+        self._write = write
+        self._read = read
+
+    async def send(self, request: ConnectRequest) -> None:
+        """Serializes and writes; see `Wire`."""
+        await self._write(request.SerializeToString())
+
+    async def receive(self) -> tuple[ConnectResponse, float]:
+        """Reads and parses; see `Wire`."""
+        data = await self._read()
+        now = time.perf_counter()
+        return ConnectResponse.FromString(data), now
+
+
 class Session:
     """One session: its lanes, and the turns that are played in them."""
 
-    def __init__(
-        self, rollout: Rollout, write: Callable[[bytes], Awaitable[object]], read: Callable[[], Awaitable[bytes]]
-    ) -> None:
-        """Takes the rollout, and how messages are written and read; reading raises at the end."""
+    def __init__(self, rollout: Rollout, wire: Wire) -> None:
+        """Takes the rollout, and what carries messages."""
         self._rollout = rollout
-        self._write = write
-        self._read = read
+        self._wire = wire
         self._lanes: dict[str, _Waiting] = {}
         self._handles: dict[int, tuple[str, CompactConversation]] = {}
         self._conversations: dict[str, CompactConversation] = {}
@@ -118,8 +151,8 @@ class Session:
 
     async def open(self) -> None:
         """Opens the session, and waits for the answer. When cancelled, `close` has to follow."""
-        await self._write(OPENING)
-        await self._read()
+        await self._wire.send(OPENING)
+        await self._wire.receive()
         self._reading = asyncio.create_task(self._receive())
 
     def conversation(self, name: str, *, hold: bool) -> CompactConversation:
@@ -132,7 +165,7 @@ class Session:
         waiting = self._lanes[lane] = _Waiting()
         waiting.turn.send()
         try:
-            await self._write(request().SerializeToString())
+            await self._wire.send(request())
             await waiting.ended
         finally:
             self._lanes.pop(lane, None)
@@ -145,9 +178,8 @@ class Session:
     async def _receive(self) -> None:
         try:
             while True:
-                data = await self._read()
-                now = time.perf_counter()
-                for event in ConnectResponse.FromString(data).events:
+                batch, now = await self._wire.receive()
+                for event in batch.events:
                     self._take(event, now)
         except asyncio.CancelledError:
             raise

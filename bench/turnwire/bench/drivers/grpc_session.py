@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 
-from turnwire.bench.drivers.compact import CompactConversation, Session
+from turnwire.bench.drivers.compact import CompactConversation, Serialized, Session
 from turnwire.bench.drivers.port import Failed, Target
 from turnwire.bench.scenario.compiling import Rollout
 
@@ -37,7 +37,7 @@ class GrpcSession:
         self._channel: grpc.aio.Channel | None = None
         self._call: Any = None
         self._writing = asyncio.Lock()
-        self._session = Session(rollout, self._write, self._read)
+        self._session = Session(rollout, Serialized(self._write, self._read))
 
     async def open(self, conversations: int) -> None:
         """Opens the stream and the session; see `Driver`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from turnwire.bench.drivers.compact import CompactConversation, Session
+from turnwire.bench.drivers.compact import CompactConversation, Serialized, Session
 from turnwire.bench.drivers.port import Failed, Target
 from turnwire.bench.drivers.sockets import Sockets
 from turnwire.bench.scenario.compiling import Rollout
@@ -26,7 +26,7 @@ class NativeSocket:
         self._sockets = Sockets()
         self._http: aiohttp.ClientSession | None = None
         self._socket: Any = None
-        self._session = Session(rollout, self._write, self._read)
+        self._session = Session(rollout, Serialized(self._write, self._read))
 
     async def open(self, conversations: int) -> None:
         """Opens the socket and the session; see `Driver`."""

@@ -14,6 +14,7 @@ from turnwire.bench.drivers.grpc_session import GrpcSession
 from turnwire.bench.drivers.grpc_streams import GrpcStreams
 from turnwire.bench.drivers.http import Http
 from turnwire.bench.drivers.native import NativeSocket
+from turnwire.bench.drivers.null import Null
 from turnwire.bench.drivers.port import Driver, Target
 from turnwire.bench.drivers.websocket import ALL, WebSocket
 from turnwire.bench.drivers.whole import Whole
@@ -36,6 +37,8 @@ class Entry:
     """Makes a driver for a rollout; no I/O."""
     bridged: bool = False
     """Whether it goes through a bridge, whose cost is told apart."""
+    direct: bool = False
+    """Whether there is neither server nor network: client, core and engine are one process, counted as the client."""
     refusal: Callable[[Scenario], str] = _any
     """Says why it cannot play a scenario on this machine; empty where it can."""
 
@@ -60,6 +63,7 @@ DRIVERS: Final = {
         Entry("ws-one-append", "WebSocket, one socket, append", lambda t, r: WebSocket(t, r, hold=True, shared=ALL)),
         Entry("native-create", "WebSocket, turnwire.v1, create", lambda t, r: NativeSocket(t, r, hold=False)),
         Entry("native-append", "WebSocket, turnwire.v1, append", lambda t, r: NativeSocket(t, r, hold=True)),
+        Entry("null", "no door: core, engine and client in one process", Null, direct=True),
         Entry("bridge", "bridge: WebSocket, then gRPC", lambda t, r: WebSocket(t, r, bridged=True), bridged=True),
     )
 }

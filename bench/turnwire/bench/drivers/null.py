@@ -1,0 +1,88 @@
+"""No door: the same core, runtime and scripted engine in the client's own process, with no socket and no serialization.
+
+Above it: the registry. Below it: `compact`, and the server's session runner. What is left of a turn's overhead is the
+core's work and the engine's timer, which every other driver has as well: it is what they are to be compared with. There
+is no network either, whatever the scenario says, and the process's CPU time is counted as the client's.
+"""
+
+from __future__ import annotations
+
+import time
+
+from turnwire.bench.drivers.compact import CompactConversation, Session
+from turnwire.bench.drivers.port import Failed, Target
+from turnwire.bench.scenario.compiling import Rollout
+from turnwire.server.engine.registry import EngineRegistry
+from turnwire.server.engine.scripted.engine import ScriptedEngine
+from turnwire.server.engine.scripted.scenario import load_scenario
+from turnwire.server.policy.prepare import Preparer
+from turnwire.server.prompt import vocabulary
+from turnwire.server.runtime.clock import LoopClock
+from turnwire.server.runtime.runner import SessionRunner
+from turnwire.server.runtime.services import Services
+from turnwire.server.session.limits import SessionLimits
+from turnwire.server.store.memory import MemoryStore
+from turnwire.server.tools.port import NoHostedTools
+from turnwire.v1.client_event_pb2 import ConnectRequest
+from turnwire.v1.responses_service_pb2 import ConnectResponse
+
+
+def services(engine: ScriptedEngine) -> Services:
+    """Returns what a server with its default settings has for its sessions; needs a running event loop."""
+    registry = EngineRegistry((engine,))
+    limits = SessionLimits()
+    return Services(
+        engines=registry,
+        policy=Preparer(registry.resolve, limits, count=vocabulary.count),
+        store=MemoryStore(),
+        tools=NoHostedTools(),
+        clock=LoopClock(),
+        count_tokens=vocabulary.count,
+        limits=limits,
+    )
+
+
+class Null:
+    """Plays conversations in one session of this process."""
+
+    def __init__(self, target: Target, rollout: Rollout) -> None:
+        """Takes the rollout; there is nowhere to connect to."""
+        del target
+        self._rollout = rollout
+        self._engine: ScriptedEngine | None = None
+        self._runner: SessionRunner | None = None
+        self._session = Session(rollout, self)
+
+    async def open(self, conversations: int) -> None:
+        """Opens the session; see `Driver`."""
+        self._engine = ScriptedEngine(load_scenario(self._rollout.script, "the scenario, compiled"))
+        self._runner = SessionRunner(services(self._engine), "", "bench")
+        await self._session.open()
+
+    async def send(self, request: ConnectRequest) -> None:
+        """Hands the core a message; see `compact.Wire`."""
+        assert self._runner is not None
+        # The core counts what it keeps by the size of messages, which doors know from the wire.
+        self._runner.receive(request, request.ByteSize())
+
+    async def receive(self) -> tuple[ConnectResponse, float]:
+        """Takes the next batch; see `compact.Wire`."""
+        assert self._runner is not None
+        batch = await self._runner.next_batch()
+        now = time.perf_counter()
+        if batch is None:
+            raise Failed(f"the session ended: {self._runner.close_error}")
+        self._runner.sent(batch.ByteSize(), len(batch.events))
+        return batch, now
+
+    def conversation(self, name: str) -> CompactConversation:
+        """Begins a conversation; see `Driver`."""
+        return self._session.conversation(name, hold=True)
+
+    async def close(self) -> None:
+        """Ends the session and its engine; see `Driver`."""
+        await self._session.close()
+        if self._runner is not None:
+            self._runner.abandon()
+        if self._engine is not None:
+            await self._engine.aclose()
