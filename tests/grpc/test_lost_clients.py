@@ -215,7 +215,7 @@ async def test_a_client_that_floods_with_large_requests_is_refused_before_memory
 
 def _answers_waiting(door: Door) -> int:
     """Looks into the sessions for the longest queue of answers."""
-    return max(len(vars(session)["_context"].outbox.control) for session in door.sessions.values())
+    return max(len(getattr(session, "_context").outbox.control) for session in door.sessions.values())  # noqa: B009
 
 
 async def test_a_flooding_lane_does_not_keep_others_from_ending(door: Door, peer: Peer) -> None:

@@ -13,6 +13,7 @@ from turnwire.server.engine.port import Engine
 from turnwire.server.session.chunks import CallDelta, CallEnd, CallStart, Channel, TextChunk
 from turnwire.server.session.effects import Prepare, Prepared, ToolResult
 from turnwire.server.session.hosted import Listed, Target
+from turnwire.server.session.session import Session
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.tool_pb2 import ToolSet
@@ -123,7 +124,7 @@ async def test_a_failure_inside_the_core_ends_this_session_and_no_caller_hears_o
     def broken(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(desk.runner.session, "engine_output", broken)
+    monkeypatch.setattr(Session, "engine_output", broken)
     with caplog.at_level(logging.CRITICAL):
         desk.engine.emit(0, text("x"))
         while await desk.batch() is not None:

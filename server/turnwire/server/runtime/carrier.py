@@ -105,6 +105,8 @@ class _PassSink:
 class Carrier:
     """The hands of one session."""
 
+    __slots__ = ("_generations", "_tasks", "_tools", "owner", "services", "session")
+
     def __init__(self, services: Services, session: Session, owner: Owner) -> None:
         """Takes the ports, the session whose effects these are, and who runs it."""
         self.services = services
@@ -112,7 +114,8 @@ class Carrier:
         self.owner = owner
         self._generations: dict[int, Generation] = {}
         self._tools: dict[int, set[asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        # A dictionary, since an empty set takes three times the memory of an empty dictionary.
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def release(self) -> None:
         """Frees every engine and stops every task. Idempotent."""
@@ -339,12 +342,12 @@ class Carrier:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug: the response it belonged to cannot go on, and neither can the session be trusted.
             try:

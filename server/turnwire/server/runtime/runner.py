@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
+from turnwire.server.runtime.bell import Bell
 from turnwire.server.runtime.carrier import Carrier
 from turnwire.server.runtime.clock import Timer
 from turnwire.server.runtime.services import FEATURES, Services
-from turnwire.server.sealing import Purpose
 from turnwire.server.session.context import SessionConfig
 from turnwire.server.session.effects import Close
 from turnwire.server.session.session import Session
@@ -33,6 +32,25 @@ MAX_BATCH_BYTES: Final = 64 * 1024
 
 class SessionRunner:
     """One session at work."""
+
+    __slots__ = (
+        "_bell",
+        "_carrier",
+        "_cut",
+        "_ending",
+        "_linger",
+        "_over",
+        "_relief",
+        "_settling",
+        "_timer",
+        "_timer_at",
+        "_window",
+        "close_error",
+        "door",
+        "on_cut",
+        "services",
+        "session",
+    )
 
     def __init__(self, services: Services, principal: str, door: str, *, background: bool = False) -> None:
         """Starts a session for a principal, behind a door named for metrics, or in the background of all doors."""
@@ -54,8 +72,8 @@ class SessionRunner:
                 batch_window=services.batch_window,
                 moment=clock.now,
                 background=background,
-                keep=partial(services.ledger.keep, door),
-                seal=partial(services.seals.seal, Purpose.REASONING),
+                keep=services.keep(door),
+                seal=services.seal,
                 visits=Visits(services.visits),
                 conversations=services.conversations,
                 budget=services.budget,
@@ -71,7 +89,7 @@ class SessionRunner:
         self._carrier = Carrier(services, self.session, self)
         self._timer: Timer | None = None
         self._timer_at = 0.0
-        self._wake = asyncio.Event()
+        self._bell = Bell()
         self._relief: asyncio.Event | None = None
         """What whoever reads the client's events waits for; None while they may be read."""
         self._window: Timer | None = None
@@ -114,7 +132,7 @@ class SessionRunner:
             return
         self.close_error = error
         self._cut = True
-        self._wake.set()
+        self._bell.ring()
         if self.on_cut is not None:
             self.on_cut()
 
@@ -162,7 +180,7 @@ class SessionRunner:
                 timer.cancel()
         self._timer = self._window = self._linger = None
         self._carrier.release()
-        self._wake.set()
+        self._bell.ring()
         self._relieve()
         self.services.sessions.pop(self.session.id, None)
         self.services.observer.session_closed(self.door)
@@ -197,13 +215,13 @@ class SessionRunner:
         """Wakes the writer, at once or when the batch window has passed."""
         window = self.session.batch_window
         if window <= 0 or self.session.urgent:
-            self._wake.set()
+            self._bell.ring()
         elif self._window is None:
             self._window = self.services.clock.call_at(self.services.clock.now() + window, self._window_passed)
 
     def _window_passed(self) -> None:
         self._window = None
-        self._wake.set()
+        self._bell.ring()
 
     # Batches
 
@@ -214,8 +232,8 @@ class SessionRunner:
         """
         session = self.session
         while not self._over and not self._cut:
-            if self._wake.is_set() or self._ending:
-                self._wake.clear()
+            if self._bell.rung or self._ending:
+                self._bell.hush()
                 # An event is taken whatever its size.
                 room = MAX_BATCH_BYTES if self.services.switches.delta_batching else 1
                 batch = session.pull(self.services.clock.now(), room)
@@ -224,12 +242,12 @@ class SessionRunner:
                     self._relieve()
                 if batch is not None:
                     if session.sendable:
-                        self._wake.set()
+                        self._bell.ring()
                     return batch
                 # What waits for credit is still owed.
                 if self._ending and session.drained:
                     return None
-            await self._wake.wait()
+            await self._bell.wait()
         return None
 
     def sent(self, size: int, events: int) -> None:
@@ -246,7 +264,7 @@ class SessionRunner:
         elif self._linger is None:
             patience = self.services.clock.now() + self.services.limits.stall_timeout
             self._linger = self.services.clock.call_at(patience, self._not_taken)
-        self._wake.set()
+        self._bell.ring()
 
     def _not_taken(self) -> None:
         self._linger = None

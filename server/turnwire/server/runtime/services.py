@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from turnwire.server.engine.registry import EngineRegistry
@@ -13,7 +14,8 @@ from turnwire.server.policy.port import RequestPolicy
 from turnwire.server.runtime.clock import Clock
 from turnwire.server.runtime.guard import Guard
 from turnwire.server.runtime.media import MediaRoom
-from turnwire.server.sealing import Seals
+from turnwire.server.sealing import Purpose, Seals
+from turnwire.server.session.accounts import Keep
 from turnwire.server.session.budget import Budget
 from turnwire.server.session.conversations import Conversations
 from turnwire.server.session.effects import PassEnded, ResponseEnded
@@ -150,10 +152,20 @@ class Services:
     """Does before each pass what its switches say is to be done about the whole conversation."""
     budget: Budget = field(default_factory=Budget)
     """What all sessions may keep together; by default each session's own limit is all there is."""
+    seal: Callable[[str, bytes], str] = field(init=False)
+    """Seals reasoning; one for all sessions, as is what `keep` returns."""
+    _keeps: dict[str, Keep] = field(init=False, default_factory=dict[str, Keep])
     started: float = field(init=False)
     """When the server began to serve, in seconds since 1970-01-01 UTC."""
 
     def __post_init__(self) -> None:
         """Notes the time, and where look-ups of models are noted."""
         self.started = self.clock.wall()
+        self.seal = partial(self.seals.seal, Purpose.REASONING)
         self.engines.visits = self.visits
+
+    def keep(self, door: str) -> Keep:
+        """Returns what records the responses of sessions behind a door."""
+        if door not in self._keeps:
+            self._keeps[door] = partial(self.ledger.keep, door)
+        return self._keeps[door]

@@ -26,6 +26,8 @@ from turnwire.v1.server_event_pb2 import ResponseAppended, ServerEvent, Steer, S
 class Appends:
     """Takes appends into held responses."""
 
+    __slots__ = ("_context", "_endings", "_passes", "_tickets")
+
     def __init__(self, context: Context, passes: Passes, endings: Endings) -> None:
         """Takes what the session shares and who goes on from there."""
         self._context = context

@@ -27,6 +27,8 @@ BUDGET: Final = 4_096
 class Compactions:
     """Compacts the conversations of a session's responses."""
 
+    __slots__ = ("_context", "on_finished")
+
     def __init__(self, context: Context) -> None:
         """Takes what the session shares."""
         self._context = context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -73,6 +73,7 @@ class Context:
 
     # An idle session is little more than this object, and a dictionary takes five times as much.
     __slots__ = (
+        "_retention",
         "batch_window",
         "by_id",
         "by_pass",
@@ -83,7 +84,6 @@ class Context:
         "ended",
         "ended_requests",
         "features",
-        "go_away",
         "half_closed",
         "handles",
         "held",
@@ -97,7 +97,6 @@ class Context:
         "request_bytes",
         "requests",
         "response_credit",
-        "retention",
         "rules",
         "runs",
         "session_credit",
@@ -132,10 +131,10 @@ class Context:
         """How many of them stay open for appends."""
         self.uses: Counter[str] = Counter()
         """Ids that must stay addressable: parents of what runs or waits, and what is held."""
-        self.retention: Retention = self.rules.retention(self.limits, self.in_use, config.budget)
-        self.ended: OrderedDict[str, ResponseDone] = OrderedDict()
+        self._retention: Retention | None = None
+        self.ended: dict[str, ResponseDone] = {}
         """Outcomes of responses that ended lately, for late cancels and appends."""
-        self.ended_requests: OrderedDict[str, str] = OrderedDict()
+        self.ended_requests: dict[str, str] = {}
         """Their ids by the ids of their requests."""
         self.handles = count(1)
         self.pass_ids = count(1)
@@ -149,15 +148,29 @@ class Context:
         """When a response ended last."""
         self.half_closed = False
         """Whether the client can say nothing more: what stops at tool calls then completes instead of waiting."""
-        self.go_away: Callable[[str], None] = lambda reason: None
-        """Announces the end of the session for a reason of its own."""
 
     def follow(self, rules: Rules) -> None:
         """Puts rules in force; before anything was asked."""
         self.rules = rules
         self.limits = rules.limits(self.config.limits)
-        self.retention.close()
-        self.retention = rules.retention(self.limits, self.in_use, self.config.budget)
+
+    @property
+    def retention(self) -> Retention:
+        """What can be continued from; made when it is needed, since most idle sessions have asked for nothing yet."""
+        if self._retention is None:
+            self._retention = self.rules.retention(self.limits, self.in_use, self.config.budget)
+        return self._retention
+
+    @property
+    def retained(self) -> tuple[int, int]:
+        """How many responses can be continued from, and the bytes they take."""
+        return (0, 0) if self._retention is None else (len(self._retention), self._retention.bytes)
+
+    def close(self) -> None:
+        """Lets go of what others share with the session. Idempotent."""
+        self.deadlines.clear()
+        if self._retention is not None:
+            self._retention.close()
 
     def moment(self) -> float:
         """Returns the moment on the session's clock, what it works on at present included."""
@@ -198,11 +211,11 @@ class Context:
         slim.ClearField("token_output")
         self.ended[response_id] = slim
         if len(self.ended) > self.limits.request_memory:
-            self.ended.popitem(last=False)
+            del self.ended[next(iter(self.ended))]
         if request_id:
             self.ended_requests[request_id] = response_id
             if len(self.ended_requests) > self.limits.request_memory:
-                self.ended_requests.popitem(last=False)
+                del self.ended_requests[next(iter(self.ended_requests))]
 
     def rejected(self, request_id: str, lane: str, error: Error, response_id: str = "") -> None:
         """Answers a request that changed nothing, and remembers the answer for repeats."""

@@ -29,6 +29,8 @@ from turnwire.v1.session_pb2 import RequestQueued
 class Creates:
     """Takes create requests through their lanes."""
 
+    __slots__ = ("_admitted", "_beginning", "_context", "_endings", "_lanes", "_looking", "_passes")
+
     def __init__(self, context: Context, lanes: Lanes, passes: Passes, endings: Endings) -> None:
         """Takes what the session shares and who goes on from there."""
         self._context = context
@@ -39,8 +41,9 @@ class Creates:
         self._beginning = False
         endings.on_end = self._ended
         endings.on_hold_timeout = self._hold_timed_out
-        self._looking: set[str] = set()
-        passes.on_pause = lambda run: self._look(run.lane)
+        self._looking: list[str] = []
+        """Lanes of `_look`: it may come to another lane on its way."""
+        passes.on_pause = self._paused
 
     def receive(self, request: ConnectRequest, size: int) -> None:
         """Takes a create of `size` bytes.
@@ -330,6 +333,9 @@ class Creates:
         held.move(Fact.CONTINUED, Phase.ENDED)
         self._endings.end(held, DoneReason.DONE_REASON_COMPLETED)
 
+    def _paused(self, run: Run) -> None:
+        self._look(run.lane)
+
     def _look(self, lane: str) -> None:
         """Checks the create that waits first in a lane that is held, or tells it so.
 
@@ -338,7 +344,7 @@ class Creates:
         if lane in self._looking:
             # Reached by what the loop below refused.
             return
-        self._looking.add(lane)
+        self._looking.append(lane)
         while (held := self._lanes.current(lane)) is not None and held.phase is Phase.PAUSED:
             head = self._lanes.head(lane)
             if head is None or head.phase is not Phase.QUEUED:
@@ -350,7 +356,7 @@ class Creates:
             head.clear_deadlines()
             self._context.rejected(head.request_id, head.lane, self._held(held).error)
             self._ended(head)
-        self._looking.discard(lane)
+        self._looking.remove(lane)
 
     def _drop_request(self, run: Run) -> None:
         run.request = None

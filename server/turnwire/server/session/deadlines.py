@@ -28,6 +28,8 @@ class Deadline:
 class Deadlines:
     """A heap of deadlines."""
 
+    __slots__ = ("_cancelled", "_heap", "_tie")
+
     def __init__(self) -> None:
         """Starts empty."""
         self._heap: list[tuple[float, int, Deadline]] = []

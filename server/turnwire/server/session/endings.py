@@ -45,6 +45,8 @@ from turnwire.v1.usage_pb2 import StageTimes
 class Endings:
     """Announces, commits, pauses and ends responses."""
 
+    __slots__ = ("_context", "keeping", "on_abandon", "on_end", "on_hold_timeout")
+
     def __init__(self, context: Context) -> None:
         """Takes what the session shares."""
         self._context = context

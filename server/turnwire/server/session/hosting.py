@@ -34,6 +34,8 @@ _FAILED: Final = ItemStatus.ITEM_STATUS_FAILED
 class Hosting:
     """Runs hosted work and reports it."""
 
+    __slots__ = ("_context", "on_finished")
+
     def __init__(self, context: Context) -> None:
         """Takes what the session shares."""
         self._context = context

@@ -33,6 +33,8 @@ STATUS: dict[DoneReason.ValueType, ResponseStatus.ValueType] = {
 class Keeping:
     """Keeps the responses of a session."""
 
+    __slots__ = ("_context",)
+
     def __init__(self, context: Context) -> None:
         """Takes what the session shares."""
         self._context = context

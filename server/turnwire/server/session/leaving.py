@@ -19,6 +19,8 @@ from turnwire.v1.session_pb2 import SessionGoAway
 class Leaving:
     """Stops the responses of a session, and ends it when none is left."""
 
+    __slots__ = ("_context", "_passes", "_when_idle")
+
     def __init__(self, context: Context, passes: Passes) -> None:
         """Takes what the session shares, and who stops passes."""
         self._context = context

@@ -73,7 +73,8 @@ class SessionLimits:
     idle_timeout: float = 3600.0
     """Time without a request while nothing is at work."""
     heartbeat: float = 15.0
-    """Silence after which the server says that it lives; below the idle limits of common proxies (30 to 60 s)."""
+    """Silence after which the server says that it lives, and two thirds more while nothing is at work; below the idle
+    limits of common proxies (30 to 60 s)."""
     stall_timeout: float = 120.0
     """Time that output may wait for a client that takes nothing."""
     total_timeout: float = 6 * 3600.0

@@ -29,6 +29,8 @@ _HOSTED: Final = frozenset({"mcp_call", "mcp_list_tools", "web_search_call"})
 class RunListener:
     """Files what a run's assembler finishes."""
 
+    __slots__ = ("_context", "_hosting", "_run")
+
     def __init__(self, context: Context, hosting: Hosting, run: Run) -> None:
         """Takes what the session shares, who runs hosted tools, and the run."""
         self._context = context

@@ -113,6 +113,18 @@ def exempt(item: Row | ServerEvent) -> bool:
 class Outbox:
     """All that waits to be sent in a session."""
 
+    __slots__ = (
+        "_next_event_id",
+        "_ring",
+        "_session_credit",
+        "_unacked",
+        "_waiting",
+        "control",
+        "merge",
+        "outstanding",
+        "urgent",
+    )
+
     def __init__(self, merge: bool) -> None:
         """Takes whether adjacent text that waits is joined (where a batch window asked for it)."""
         self.merge = merge

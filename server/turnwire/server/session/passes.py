@@ -45,6 +45,8 @@ NO_IDS: Final[array[int]] = array("I")
 class Passes:
     """Carries responses through their passes."""
 
+    __slots__ = ("_context", "_endings", "_hosting", "compactions", "on_pause", "verdicts")
+
     def __init__(self, context: Context, endings: Endings) -> None:
         """Takes what the session shares and who ends responses."""
         self._context = context

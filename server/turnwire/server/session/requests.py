@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -32,11 +31,13 @@ class Remembered:
 class RequestMemory:
     """Remembers requests in flight, and a bounded number of those that have their outcome."""
 
+    __slots__ = ("_limit", "_open", "_settled")
+
     def __init__(self, limit: int) -> None:
         """Takes how many settled requests are remembered."""
         self._limit = limit
         self._open: dict[str, Remembered] = {}
-        self._settled: OrderedDict[str, Remembered] = OrderedDict()
+        self._settled: dict[str, Remembered] = {}
 
     def seen(self, request: ConnectRequest) -> bool:
         """Records a request id, or answers a repeat.
@@ -79,7 +80,7 @@ class RequestMemory:
             del self._open[request_id]
             self._settled[request_id] = known
             if len(self._settled) > self._limit:
-                self._settled.popitem(last=False)
+                del self._settled[next(iter(self._settled))]
 
 
 def _digest(request: ConnectRequest) -> bytes:

@@ -50,6 +50,18 @@ class Tree:
     oldest that nobody uses. What is running, held, queued or in use as a parent is never unlisted.
     """
 
+    __slots__ = (
+        "_closed",
+        "_in_use",
+        "_max_bytes",
+        "_max_responses",
+        "_member",
+        "_newest",
+        "_parents",
+        "_shared",
+        "_states",
+    )
+
     def __init__(
         self, max_responses: int, max_bytes: int, in_use: Callable[[str], bool], budget: Budget | None = None
     ) -> None:
@@ -128,6 +140,8 @@ class LatestPerLane:
     fork into another lane that fails leaves it in place. Over the limit on bytes, the lane goes first that brought
     nothing for the longest time and whose response nobody uses.
     """
+
+    __slots__ = ("_closed", "_ids", "_in_use", "_lanes", "_max_bytes", "_member", "_newest", "_shared")
 
     def __init__(self, max_bytes: int, in_use: Callable[[str], bool], budget: Budget | None = None) -> None:
         """Takes the limit on bytes, the number of lanes bounds the rest, a test for ids that must stay, and what it

@@ -45,6 +45,19 @@ _REMEMBERED: Final = frozenset({"create", "append", "steer", "cancel"})
 class Session:
     """The state and the decisions of one session."""
 
+    __slots__ = (
+        "__weakref__",
+        "_appends",
+        "_context",
+        "_creates",
+        "_endings",
+        "_lanes",
+        "_leaving",
+        "_liveness",
+        "_passes",
+        "_received",
+    )
+
     def __init__(self, config: SessionConfig, now: float) -> None:
         """Starts a session at a moment of its clock, in seconds."""
         self._context = context = Context(config, now)
@@ -54,9 +67,8 @@ class Session:
         self._creates = Creates(context, self._lanes, self._passes, self._endings)
         self._appends = Appends(context, self._passes, self._endings)
         self._endings.on_abandon = self._appends.abandon
-        self._liveness = Liveness(context, self._lanes)
         self._leaving = Leaving(context, self._passes)
-        context.go_away = lambda reason: self.go_away(context.now, reason, config.limits.grace, 0.0)
+        self._liveness = Liveness(context, self._lanes, self._leaving)
         self._received = 0
 
     # Facts
@@ -268,8 +280,7 @@ class Session:
         """Hears that the client is gone: everything at work is stopped, nothing is sent."""
         self._context.now = now
         self._leaving.close(drain=False)
-        self._context.deadlines.clear()
-        self._context.retention.close()
+        self._context.close()
 
     def tick(self, now: float) -> None:
         """Lets deadlines pass; call at `next_deadline`."""
@@ -368,12 +379,13 @@ class Session:
     def gauges(self) -> Gauges:
         """Returns what is in use, for metrics."""
         runs = self._context.runs.values()
+        responses, state_bytes = self._context.retained
         return Gauges(
             lanes=self._lanes.named,
             in_flight=self._lanes.in_flight,
             queued=self._lanes.queued,
             held=sum(1 for run in runs if run.phase is Phase.PAUSED),
-            responses=len(self._context.retention),
-            state_bytes=self._context.retention.bytes,
+            responses=responses,
+            state_bytes=state_bytes,
             outstanding_bytes=self._context.outbox.outstanding,
         )

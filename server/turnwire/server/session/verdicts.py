@@ -57,6 +57,8 @@ class Carrying(Protocol):
 class Verdicts:
     """Decides by what classifiers say."""
 
+    __slots__ = ("_context", "_passes", "_safety", "_tickets")
+
     def __init__(self, context: Context, passes: Carrying) -> None:
         """Takes what the session shares, and who carries out what is decided."""
         self._context = context
