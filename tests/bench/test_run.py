@@ -11,7 +11,8 @@ import pytest
 from turnwire.bench.overrides import overridden, played
 from turnwire.bench.results import Options
 from turnwire.bench.run import main
-from turnwire.bench.scenario.reading import load, source_of
+from turnwire.bench.scenario.compiling import compile_rollout
+from turnwire.bench.scenario.reading import ScenarioError, load, source_of
 from turnwire.bench.scenario.values import Load, Network, Speed
 
 
@@ -40,6 +41,23 @@ def test_the_command_line_sets_values_over_the_scenario() -> None:
 
 def test_a_rate_takes_the_place_of_agents() -> None:
     assert overridden(load("fleet"), {"rate": 2.5, "rollouts": 10}).load == Load(10, 1, 2.5)
+
+
+def test_a_shortened_rollout_has_the_first_turns_and_the_one_that_closes_it() -> None:
+    scenario = load("codex-fix")
+    shortened = overridden(scenario, {"turns": 8})
+    assert shortened.turns == (*scenario.turns[:7], scenario.turns[-1])
+    assert compile_rollout(shortened).turns[-1].calls == ()
+    assert overridden(scenario, {"turns": 1000}) == scenario
+    assert overridden(scenario, {"turns": 1}).turns == scenario.turns[-1:]
+
+
+def test_a_rollout_that_forks_is_not_cut_before_its_fork() -> None:
+    scenario = load("subagents")
+    assert scenario.fork is not None
+    assert len(overridden(scenario, {"turns": scenario.fork.after + 1}).turns) == scenario.fork.after + 1
+    with pytest.raises(ScenarioError, match="before the fork, found 4"):
+        overridden(scenario, {"turns": scenario.fork.after})
 
 
 def test_a_result_file_says_what_was_played() -> None:

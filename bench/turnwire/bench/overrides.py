@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from turnwire.bench.results import Options
-from turnwire.bench.scenario.reading import MAX_LANES, read
-from turnwire.bench.scenario.values import Load, Scenario
+from turnwire.bench.scenario.reading import MAX_LANES, ScenarioError, read
+from turnwire.bench.scenario.values import Load, Scenario, Turn
+from turnwire.server.toml.tables import Problem
 from turnwire.server.values import duration, integer, rate, size
 
 _number: Final = integer(1, 100_000)
@@ -28,13 +29,18 @@ READERS: Final[dict[str, tuple[Callable[[object], Any], str]]] = {
     "agents": (integer(1, MAX_LANES), "rollouts played at once"),
     "rate": (rate, "rollouts begun per second, at random, in place of agents"),
     "rollouts": (_number, "rollouts of a run"),
+    "turns": (_number, "turns of a rollout, where it has more: the first ones, and the one that closes it"),
     "max_seconds": (duration(1.0, 86_400.0), "stop a run after so long"),
 }
 """By name: what reads a value, raising ValueError, and the words for it. A switch has `bool`."""
 
 
 def overridden(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
-    """Returns a scenario with some values set differently; None keeps what was."""
+    """Returns a scenario with some values set differently; None keeps what was.
+
+    Raises:
+        ScenarioError: So few turns end before the rollout forks.
+    """
     given = {key: value for key, value in values.items() if value is not None and value is not False}
 
     def pick(**names: str) -> dict[str, Any]:
@@ -49,8 +55,18 @@ def overridden(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
         speed=replace(scenario.speed, **pick(ttft="ttft", tokens_per_second="tps", burst="burst")),
         request=replace(scenario.request, **pick(history="history")),
         load=_load(scenario.load, given),
+        turns=_turns(scenario, given.get("turns", len(scenario.turns))),
         max_seconds=given.get("max_seconds", scenario.max_seconds),
     )
+
+
+def _turns(scenario: Scenario, count: int) -> tuple[Turn, ...]:
+    """Returns the first turns and the last one, so many in all."""
+    turns = scenario.turns
+    if scenario.fork is not None and count <= scenario.fork.after:
+        words = f"expected more than the {scenario.fork.after} before the fork, found {count}"
+        raise ScenarioError([Problem("--turns", 0, "", words)])
+    return turns if count >= len(turns) else (*turns[: count - 1], turns[-1])
 
 
 def played(options: Options) -> Scenario:
