@@ -103,9 +103,9 @@ class RecordingSink:
         return [chunk.call_id for chunk in self.chunks if isinstance(chunk, CallStart)]
 
 
-def make_entry(text: str) -> Entry:
+def make_entry(text: str, origin: Origin = Origin.INPUT) -> Entry:
     message = Message(role=Role.ROLE_USER, content=MessageContent(text=text))
-    return Entry(Item(message=message).SerializeToString(), Origin.INPUT, 1)
+    return Entry(Item(message=message).SerializeToString(), origin, 1)
 
 
 def make_prompt(

@@ -75,23 +75,27 @@ def split(text: str) -> list[str]:
 
     A token that ends inside a UTF-8 character is merged with those that complete the character.
     """
-    return [piece for piece, _ in split_counted(text)]
+    return [piece for piece, _ in split_encoded(text)]
 
 
-def split_counted(text: str) -> list[tuple[str, int]]:
-    """Like `split`, with the number of tokens each string stands for; the numbers add up to `count(text)`."""
-    pieces: list[tuple[str, int]] = []
-    token_bytes = encoding().decode_tokens_bytes(encode(text))
+def split_encoded(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Like `split`, with the ids of the tokens each string stands for; together they are `encode(text)`."""
+    pieces: list[tuple[str, tuple[int, ...]]] = []
     decoder = codecs.getincrementaldecoder("utf-8")()
     held = ""
-    tokens = 0
-    for raw in token_bytes:
-        held += decoder.decode(raw)
-        tokens += 1
+    ids: tuple[int, ...] = ()
+    for token in encode(text):
+        held += decoder.decode(token_bytes(token))
+        ids += (token,)
         if not decoder.getstate()[0]:
-            pieces.append((held, tokens))
-            held, tokens = "", 0
+            pieces.append((held, ids))
+            held, ids = "", ()
     return pieces
+
+
+def token_bytes(token: int) -> bytes:
+    """Returns the bytes that a token stands for."""
+    return encoding().decode_single_token_bytes(token)
 
 
 def _windows(text: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The scripted engine: the engine port played from a scenario, a simulation in place of a model.
 
-Above it: the runtime. Below it: the scenario, its scripts and the ticker. It takes a prompt as a real engine would and
-plays the turns as they are written: it looks neither at the tools declared nor at `tool_choice`. Of the settings it
-obeys `max_output_tokens` alone.
+Above it: the runtime. Below it: the scenario, its scripts, their tokens and the ticker. It takes a prompt as a real
+engine would and plays the turns as they are written: it looks neither at the tools declared nor at `tool_choice`. Of
+the settings it obeys `max_output_tokens`. Token ids and log-probabilities are given to who asks, the latter made up.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnwire.server.engine.port import ModelInfo
+from turnwire.server.engine.profile import LOGPROBS
 from turnwire.server.engine.scripted.pacing import Ticker
-from turnwire.server.engine.scripted.script import Script, compile_turn, failed, make_call_id, plan
+from turnwire.server.engine.scripted.script import CompiledTurn, Script, compile_turn, failed, make_call_id, plan
+from turnwire.server.engine.scripted.tokens import dressed, recorded
 from turnwire.server.session.transcript import Origin
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class ScriptedEngine:
         """
         self._scenario = scenario
         self._compiled = [compile_turn(turn) for turn in scenario.turns]
+        self._dressed: dict[tuple[int, bool, bool], CompiledTurn] = {}
+        """Turns with ids or log-probabilities in their chunks, once somebody asked for them."""
         self._speeds = [scenario.speed.changed_by(turn.speed).changed_by(speed) for turn in scenario.turns]
         self._fallback_speed = scenario.speed.changed_by(speed)
         self.ticker = Ticker(clock)
@@ -73,14 +77,26 @@ class ScriptedEngine:
             msg = f"the scripted engine has no turn for pass {prompt.turn + 1}: the scenario has ended"
             return failed("server_error", msg), self._fallback_speed
         settings = prompt.settings
+        wanted = settings.token_output
+        compiled = self._turn(selection.turn.index, ids=wanted.in_deltas, logprobs=LOGPROBS in settings.include)
         script = plan(
-            self._compiled[selection.turn.index],
+            compiled,
             self._call_ids(selection, prompt),
             input_tokens=prompt.input_tokens,
             cached_tokens=prompt.cached_tokens,
             max_output_tokens=settings.max_output_tokens if settings.HasField("max_output_tokens") else None,
         )
+        if wanted.in_done:
+            script = recorded(script, compiled, prompt, logprobs=wanted.logprobs)
         return script, self._speeds[selection.turn.index]
+
+    def _turn(self, index: int, *, ids: bool, logprobs: bool) -> CompiledTurn:
+        if not (ids or logprobs):
+            return self._compiled[index]
+        key = index, ids, logprobs
+        if key not in self._dressed:
+            self._dressed[key] = dressed(self._compiled[index], ids=ids, logprobs=logprobs)
+        return self._dressed[key]
 
     def _call_ids(self, selection: Selection, prompt: Prompt) -> list[str]:
         ids: list[str] = []

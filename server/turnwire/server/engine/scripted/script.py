@@ -59,33 +59,43 @@ class CompiledTurn:
     reasoning_tokens: int
     call_places: tuple[int, ...]
     """Where in `chunks` the calls start."""
+    ids: tuple[tuple[int, ...], ...]
+    """Of the tokens of each chunk."""
 
 
 def compile_turn(turn: Turn) -> CompiledTurn:
     """Cuts a turn into chunks, one for each token wherever a token is whole characters."""
     chunks: list[Chunk] = []
+    ids: list[tuple[int, ...]] = []
     for channel, text in (
         (Channel.REASONING, turn.reasoning),
         (Channel.SUMMARY, turn.summary),
         (Channel.TEXT, turn.text),
         (Channel.REFUSAL, turn.refusal),
     ):
-        chunks += [TextChunk(channel, piece, tokens) for piece, tokens in vocabulary.split_counted(text)]
+        for piece, tokens in vocabulary.split_encoded(text):
+            chunks.append(TextChunk(channel, piece, len(tokens)))
+            ids.append(tokens)
     call_places: list[int] = []
     for call in turn.calls:
         call_places.append(len(chunks))
-        chunks.append(CallStart(call.name, call.kind, call.call_id, vocabulary.count(call.name)))
-        chunks += [CallDelta(piece, tokens) for piece, tokens in vocabulary.split_counted(call.arguments)]
+        ids.append(tuple(vocabulary.encode(call.name)))
+        chunks.append(CallStart(call.name, call.kind, call.call_id, len(ids[-1])))
+        for piece, tokens in vocabulary.split_encoded(call.arguments):
+            chunks.append(CallDelta(piece, len(tokens)))
+            ids.append(tokens)
         chunks.append(CallEnd())
+        ids.append(())
     if turn.calls and turn.finish is not FinishReason.STOP:
         # A model that was cut off never got to close its last call.
         chunks.pop()
+        ids.pop()
     reasoning_tokens = sum(
         chunk.tokens
         for chunk in chunks
         if isinstance(chunk, TextChunk) and chunk.channel in (Channel.REASONING, Channel.SUMMARY)
     )
-    return CompiledTurn(turn, tuple(chunks), _released(chunks), reasoning_tokens, tuple(call_places))
+    return CompiledTurn(turn, tuple(chunks), _released(chunks), reasoning_tokens, tuple(call_places), tuple(ids))
 
 
 def plan(
