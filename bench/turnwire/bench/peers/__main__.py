@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="result file, JSON [none]")
     parser.add_argument("--gateways", default=",".join(GATEWAYS), help="names with commas between [all]")
     parser.add_argument("--histories", default="1KiB,100KiB,1MiB", help="sizes [1KiB,100KiB,1MiB]")
-    parser.add_argument("--requests", type=int, default=20, help="turns of each kind in each repetition [20]")
+    parser.add_argument("--requests", type=int, default=12, help="turns of each kind in each repetition [12]")
     parser.add_argument("--repeat", type=int, default=5, help="repetitions, each with processes of its own [5]")
     parser.add_argument("--chain", type=int, default=0, metavar="N", help="play a chain of N turns, too [none]")
     parser.add_argument("--chain-only", action="store_true", help="play only that")
@@ -145,7 +145,8 @@ def _installed(gateways: Sequence[Gateway], versions: dict[str, str], outcome: O
 
 
 def _figures(outcome: Outcome, versions: Mapping[str, str], gateways: Sequence[Gateway]) -> dict[str, Any]:
-    made = lines(outcome.blocks, versions)
+    everything = lines(outcome.blocks, versions)
+    made = [each for each in everything if each["mode"] != "unseen"]
     described = {
         each.name: {"version": versions[each.name], "stores": each.stores, "idle_mb": round(idle / 1e6, 1)}
         for each in gateways
@@ -154,6 +155,7 @@ def _figures(outcome: Outcome, versions: Mapping[str, str], gateways: Sequence[G
     return {
         "lines": made,
         "skipped": outcome.skipped,
+        "unseen": [each for each in everything if each["mode"] == "unseen"],
         "floors": floors(outcome.blocks),
         "growths": growths(outcome.blocks),
         "ahead": ahead(made),
@@ -189,7 +191,7 @@ def _show(console: Console, measured: Measured) -> None:
     figures = measured.figures
     if figures["lines"]:
         console.print("p50 and its interval of 95%; added is less the upstream's own, asked in the same form")
-        for table in tables.figures(figures["lines"], figures["floors"]):
+        for table in tables.figures([*figures["unseen"], *figures["lines"]], figures["floors"]):
             console.print(table)
     for sentence in tables.verdicts(figures["ahead"], figures["growths"]) + tables.chains(figures.get("chains", [])):
         console.print(f"- {sentence}", highlight=False, markup=False)

@@ -19,14 +19,15 @@ from typing import Final
 from turnwire.bench.doors_processes import Process
 from turnwire.bench.fakes.upstream import TOKENS, Said, words
 from turnwire.bench.peers.clients import Client, DirectChat, DirectResponses
-from turnwire.bench.peers.conversations import Conversation, history
 from turnwire.bench.peers.lines import Block
 from turnwire.bench.peers.playing import BROKEN, Player, Watch
-from turnwire.bench.peers.port import DIRECT, Cell, Gateway, Unavailable
+from turnwire.bench.peers.port import DIRECT, Cell, Gateway, Mode, Unavailable
 from turnwire.bench.peers.processes import Running, resident, start
 
-WARM: Final = 3
+WARM: Final = 2
 """Turns of each cell in each repetition that are played before any counts."""
+WHOLE: Final[Sequence[Mode]] = ("unseen", "full")
+"""How conversations are sent whole."""
 _AGAIN: Final = 0.2
 """Seconds between attempts to reach a gateway that starts."""
 _TOO_MANY: Final = 3
@@ -55,7 +56,7 @@ class Plan:
         for size in self.histories:
             found += (Cell(name, "direct", "sse", size) for name in DIRECT.values())
             for gateway in self.gateways.values():
-                found.append(Cell(gateway.name, "full", "sse", size))
+                found += (Cell(gateway.name, mode, "sse", size) for mode in WHOLE)
                 found += (Cell(gateway.name, "chained", transport, size) for transport in gateway.chained)
         return found
 
@@ -182,12 +183,12 @@ class Campaign:
                 self.outcome.skipped[cell.gateway] = f"it ended in repetition {repetition + 1}: {words}"
 
     def _player(self, cell: Cell, running: Mapping[str, Running]) -> Player:
-        conversation = Conversation(history(cell.history), "".join(words(TOKENS)))
+        text = "".join(words(TOKENS))
         gateway = running.get(cell.gateway)
         if gateway is None:
             direct: Callable[[str], Client] = DirectChat if cell.gateway == DIRECT["chat"] else DirectResponses
-            return Player(cell, lambda: direct(self._url), [], self._watch, conversation)
-        return Player(cell, lambda: gateway.client(cell.transport), gateway.pids(), self._watch, conversation)
+            return Player(cell, lambda: direct(self._url), [], self._watch, text)
+        return Player(cell, lambda: gateway.client(cell.transport), gateway.pids(), self._watch, text)
 
     async def _block(self, cell: Cell, repetition: int, running: Mapping[str, Running]) -> Block:
         block = Block(cell, repetition)

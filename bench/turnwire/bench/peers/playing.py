@@ -1,13 +1,15 @@
 """One turn of one gateway, from an idle connection to an idle one: what it took, and whether it was right.
 
-Above it: `measuring` and `chains`. Below it: `clients`, `processes`, and what the upstream saw. A chained turn goes on
-from a response that was stored just before on the same connection, as an agent's does; storing it is not measured.
-Every turn is checked, not only the first: the text that came out, and the conversation that the upstream got.
+Above it: `measuring` and `chains`. Below it: `clients`, `processes`, and what the upstream saw. A turn goes on from the
+one just before it on the same connection, as an agent's does, chained or resent; that one is not measured, nor is what
+a gateway does behind its answer. Every turn is checked, not only the first: the text that came out, and the
+conversation that the upstream got.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -18,13 +20,19 @@ import msgspec
 
 from turnwire.bench.fakes.upstream import Said, Seen, digest
 from turnwire.bench.peers.clients import Answer, Client, Failed
-from turnwire.bench.peers.conversations import Conversation
+from turnwire.bench.peers.conversations import Conversation, history
 from turnwire.bench.peers.port import Cell
 from turnwire.bench.peers.processes import clocks, cpu
 
-SETTLE: Final = 0.02
-"""Seconds of quiet before and after each turn, as a tool would take. What a gateway does behind an answer, such as
-storing it, falls into them, and into the CPU time of its turn."""
+SETTLE: Final = 0.05
+"""Seconds to wait at least behind each answer, as for a tool. What a gateway does then, such as storing the answer,
+belongs to the CPU time of its turn."""
+_LOOK: Final = 0.025
+"""Seconds after which to look again whether a gateway is done."""
+_IDLE: Final = 0.1
+"""Share of a core below which it is."""
+_SETTLED: Final = 0.5
+"""Seconds to wait at most: some never rest."""
 
 BROKEN: Final = (Failed, OSError, TimeoutError, aiohttp.ClientError, grpc.aio.AioRpcError, msgspec.DecodeError)
 """What a turn may end with that does not go well."""
@@ -89,18 +97,28 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:40]}…{text[-20:]}") + f" ({len(text)} characters)"
 
 
+async def settled(pids: list[int]) -> None:
+    """Waits until processes have done what was left to do. Safe to cancel."""
+    await asyncio.sleep(SETTLE - _LOOK)
+    end = time.monotonic() + _SETTLED
+    while time.monotonic() < end:
+        before = clocks(pids)
+        await asyncio.sleep(_LOOK)
+        if cpu(before) < _LOOK * _IDLE:
+            return
+
+
 class Player:
     """Plays turns of one cell over one connection after another."""
 
-    def __init__(
-        self, cell: Cell, connect: Callable[[], Client], pids: list[int], watch: Watch, conversation: Conversation
-    ) -> None:
-        """Takes the cell, what makes a client of it, the processes to weigh, and what stands before each new item."""
+    def __init__(self, cell: Cell, connect: Callable[[], Client], pids: list[int], watch: Watch, text: str) -> None:
+        """Takes the cell, what makes a client of it, the processes to weigh, and the upstream's text."""
         self._cell = cell
         self._connect = connect
         self._pids = pids
         self._watch = watch
-        self._conversation = conversation
+        self._conversation = Conversation(history(cell.history), text)
+        self._played = 0
         self._client: Client | None = None
 
     async def turn(self, new: str) -> Played:
@@ -121,20 +139,27 @@ class Player:
         if client is None:
             client = self._client = self._connect()
             await client.open()
-        whole = self._conversation.whole(new)
-        if self._cell.mode == "chained":
-            stored = await client.ask(client.request(self._conversation.before, store=True))
+        mode = self._cell.mode
+        if mode == "unseen":
+            self._played += 1
+            self._conversation = Conversation(history(self._cell.history, self._played), self._conversation.answer)
+        conversation = self._conversation
+        whole = conversation.whole(new)
+        if mode == "chained":
+            stored = await client.ask(client.request(conversation.before, store=True))
             request = client.request(whole[-1:], stored.id, store=True)
         else:
+            if mode == "full":
+                await client.ask(client.request(conversation.before))
             request = client.request(whole)
+        await settled(self._pids)
         await self._watch.take()
-        await asyncio.sleep(SETTLE)
         before = clocks(self._pids)
         answer = await client.ask(request)
-        await asyncio.sleep(SETTLE)
+        await settled(self._pids)
         used = cpu(before)
         seen = await self._watch.take()
-        if wrong := fault(answer, self._conversation.answer, seen, whole):
+        if wrong := fault(answer, conversation.answer, seen, whole):
             raise Failed(wrong)
         return Played(answer, used, seen.form)
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-Mode = Literal["direct", "full", "chained"]
-"""`full`: the whole conversation in each request; `chained`: one new item, behind a stored response; `direct`: the
-whole conversation at the upstream itself, with no gateway in between."""
+Mode = Literal["direct", "unseen", "full", "chained"]
+"""`full`: the whole conversation in each request, all but the new item known from the turn before; `chained`: one new
+item, behind a stored response; `unseen`: a whole conversation that nobody has heard of; `direct`: the whole
+conversation at the upstream itself, with no gateway in between."""
 Transport = Literal["sse", "ws", "grpc"]
 
 DIRECT: Final[Mapping[str, str]] = {"chat": "upstream (chat)", "responses": "upstream (responses)"}

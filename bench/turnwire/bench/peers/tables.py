@@ -33,7 +33,7 @@ def figures(lines: Sequence[Mapping[str, Any]], floors: Sequence[Mapping[str, An
             table.add_column(column, no_wrap=True)
         for column in ("TTFT\nms", "added TTFT\nms", "total\nms", "CPU\nms", "MB", "failed"):
             table.add_column(column, justify="right", no_wrap=True)
-        for mode in ("direct", "full", "chained"):
+        for mode in ("direct", "unseen", "full", "chained"):
             for line in (*floors, *lines):
                 if line["history"] == history and line["mode"] == mode:
                     table.add_row(mode, line["gateway"], line["transport"], *_cells(line))
