@@ -31,9 +31,9 @@ OTHERS: Final[tuple[str, ...]] = (
 """Whom gRPC is compared with, in this order, where they were measured."""
 STEPS: Final = (
     ("HTTP, chained", ("http-chained",)),
-    ("one WebSocket, create", ("ws-create", "native-create")),
-    ("append over a WebSocket", ("ws-append", "native-append")),
-    ("gRPC", ("grpc-create", "grpc-append")),
+    ("WebSocket, create", ("ws-create", "native-create")),
+    ("WebSocket, append", ("ws-append", "native-append")),
+    ("only gRPC", ("grpc-create", "grpc-append")),
 )
 """What one may change about stateless HTTP, the least change first, and the drivers that stand for it."""
 

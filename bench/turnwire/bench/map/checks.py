@@ -19,7 +19,6 @@ class Check:
     """One driver in one file. Times are seconds."""
 
     name: str
-    command: str
     driver: str
     measured: float
     """Median of the repetitions."""
@@ -56,7 +55,7 @@ def check(model: Model, files: Sequence[Played]) -> list[Check]:
             if runs := each.runs.get(driver):
                 predicted = float(model.predict(driver, each.steps, each.rtt)[0])
                 took = median([run.took for run in runs.values()])
-                checks.append(Check(each.name, each.command, driver, took, predicted))
+                checks.append(Check(each.name, driver, took, predicted))
     return checks
 
 

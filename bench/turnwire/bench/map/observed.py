@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwire.bench.drivers.records import RolloutRecord, RunRecord
-from turnwire.bench.map.workload import Step, steps_of
+from turnwire.bench.map.workload import Step, steps_in
+from turnwire.bench.measured import COMPLETE
 from turnwire.bench.overrides import played
 from turnwire.bench.results import Results
-from turnwire.bench.scenario.compiling import compile_rollout
 from turnwire.bench.scenario.reading import ScenarioError
 from turnwire.bench.scenario.values import Scenario
 
@@ -62,7 +62,7 @@ class Played:
 
     name: str
     """For people."""
-    command: str
+    results: Results
     way: Way
     rtt: float
     steps: Sequence[Step]
@@ -79,13 +79,15 @@ class Played:
 
 def observe(results: Results) -> Played | str:
     """Returns what a file says, or why it says nothing to the map."""
+    if results.ended != COMPLETE:
+        return f"it did not come to its end: {results.ended}"
     try:
         scenario = played(results.options)
     except (ScenarioError, ValueError) as error:
         return str(error)
     if reason := _unfit(scenario, results.options.flags):
         return reason
-    steps = steps_of(compile_rollout(scenario))
+    steps = steps_in(scenario)
     runs: dict[str, dict[int, Observation]] = {}
     for run in results.runs:
         observation = _observation(run.record, steps)
@@ -96,7 +98,7 @@ def observe(results: Results) -> Played | str:
     network = scenario.network
     return Played(
         name=_name(scenario, results.options.overrides),
-        command=results.options.command,
+        results=results,
         way=Way(network.bandwidth, network.slow_start, network.tls),
         rtt=network.rtt,
         steps=steps,

@@ -49,11 +49,11 @@ def draw_steps(name: str, title: str, cells: Sequence[Cell]) -> str:
 
     panels = [[panel(history, count) for count in turns] for history in histories]
     legend = [
-        *((_STEPS[number], f"{words} gains enough") for number, (words, _) in enumerate(STEPS)),
-        (_NEITHER, "none gains 5%"),
+        *((_STEPS[number], words) for number, (words, _) in enumerate(STEPS)),
+        (_NEITHER, "none"),
         (_UNSURE, "? unsure"),
     ]
-    return _drawn(name, title, panels, legend)
+    return _drawn(name, title, panels, legend, "the least change of stateless HTTP that gains more than 5%:")
 
 
 def draw_against(name: str, title: str, cells: Sequence[Cell], others: Sequence[tuple[str, str]]) -> str:
@@ -75,12 +75,12 @@ def draw_against(name: str, title: str, cells: Sequence[Cell], others: Sequence[
 
     panels = [[panel(other, words, history) for history in histories] for other, words in others]
     legend = [
-        (_GAINS, "gRPC gains more than 5%"),
-        (_LOSES, "gRPC loses more than 5%"),
+        (_GAINS, "faster by more than 5%"),
+        (_LOSES, "slower by more than 5%"),
         (_NEITHER, "neither"),
         (_UNSURE, "? unsure"),
     ]
-    return _drawn(name, title, panels, legend)
+    return _drawn(name, title, panels, legend, "append over gRPC is, end to end:")
 
 
 def _step(cell: Cell) -> tuple[str, str]:
@@ -102,7 +102,9 @@ def _coloured(
     return {(cell.place.speed, cell.place.rtt): looked(cell) for cell in cells if wanted(cell.place)}
 
 
-def _drawn(name: str, title: str, panels: Sequence[Sequence[_Panel]], legend: Sequence[tuple[str, str]]) -> str:
+def _drawn(
+    name: str, title: str, panels: Sequence[Sequence[_Panel]], legend: Sequence[tuple[str, str]], asked: str
+) -> str:
     rows, columns = len(panels), len(panels[0])
     with canvas(rows, columns, 1.45 * rows + 0.9, sharex=True, sharey=True) as (figure, axes):
         for row, line in enumerate(panels):
@@ -114,7 +116,7 @@ def _drawn(name: str, title: str, panels: Sequence[Sequence[_Panel]], legend: Se
             axes[0, 0].fill_between([], [], color=colour, edgecolor=QUIET, linewidth=0.6, label=words)
             for colour, words in legend
         ]
-        figure.legend(handles=boxes, loc="outside upper left", ncols=3, frameon=False)
+        figure.legend(handles=boxes, loc="outside upper left", ncols=3, frameon=False, title=asked, alignment="left")
         return svg_of(figure, name, title)
 
 

@@ -54,8 +54,7 @@ def maps(results: Sequence[Results], profile: Profile, grid: Grid) -> list[Map |
 
 
 def _map(way: Way, files: Sequence[Played], counted: Sequence[Played], profile: Profile, grid: Grid) -> Map | NoMap:
-    # A file that is being measured has no repetition yet that every driver has.
-    fitted = [each for each in files if each.fitted and each.repetitions]
+    fitted = [each for each in files if each.fitted]
     held_out = [each for each in files if not each.fitted]
     if (way.bandwidth or way.slow_start) and len({each.steps[0].settings for each in counted}) < 2:
         return NoMap(way, "bytes of one scenario only do not tell frames from instructions and tools")

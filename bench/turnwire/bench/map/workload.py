@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from turnwire.bench.scenario.compiling import Rollout, inference_time
-from turnwire.bench.scenario.values import Speed
+from turnwire.bench.scenario.compiling import Rollout, compile_rollout, inference_time
+from turnwire.bench.scenario.values import Scenario, Speed
 
 BYTES_OF_TOKEN: Final = 4
 """About what a token of English text takes, where only its number is known."""
@@ -80,6 +81,12 @@ def steps_of(rollout: Rollout) -> list[Step]:
         before += new + turn.tokens * BYTES_OF_TOKEN
         new = sum(_size(call.output) for call in turn.calls) if turn.calls else _size(turn.reply)
     return steps
+
+
+@lru_cache(maxsize=256)
+def steps_in(scenario: Scenario) -> tuple[Step, ...]:
+    """Returns the turns of a scenario without forks; texts are made to be measured, so what was made once is kept."""
+    return tuple(steps_of(compile_rollout(scenario)))
 
 
 def profile_of(rollout: Rollout) -> Profile:
