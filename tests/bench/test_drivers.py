@@ -98,6 +98,21 @@ async def test_the_stages_of_the_server_are_told_where_the_transport_tells_them(
         assert all(figure is not None and figure > 0 for figure in figures) if told else figures == (None,) * 3
 
 
+async def test_each_piece_of_text_is_noted_where_it_is_asked_for() -> None:
+    texts = replace(SCENARIO, turns=SCENARIO.turns[2:3], fork=None)
+    rollout = compile_rollout(texts)
+    with standing(rollout.script, texts.network, bridge=False) as running:
+        for driver in ("grpc-append", "http-chained", "null", "ws-append"):
+            record = await run(replace(running.job(driver, texts, 0), pieces=True))
+            [played] = record.rollouts
+            assert (driver, played.failure) == (driver, "")
+            [pieces] = played.pieces
+            assert sum(size for _, size in pieces) == len(rollout.turns[0].text)
+            moments = [moment for moment, _ in pieces]
+            assert moments == sorted(moments)
+            assert moments[0] > 0
+
+
 async def test_rollouts_that_begin_at_random_are_all_played(stand: Stand) -> None:
     record = await run(stand.job("grpc-append", replace(SCENARIO, load=Load(5, 1, 500.0)), 1))
     assert [rollout.failure for rollout in record.rollouts] == [""] * 5

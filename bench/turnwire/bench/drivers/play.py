@@ -69,11 +69,12 @@ def _cpu(processes: Mapping[str, int]) -> dict[str, float]:
 class _Here:
     """A driver of this process, played by it."""
 
-    def __init__(self, driver: Driver, rollout: Rollout, round_trip: float, alarm: Alarm) -> None:
+    def __init__(self, driver: Driver, rollout: Rollout, round_trip: float, alarm: Alarm, *, pieces: bool) -> None:
         self._driver = driver
         self._rollout = rollout
         self._round_trip = round_trip
         self._alarm = alarm
+        self._pieces = pieces
         self._player: Player | None = None
         self.pid = os.getpid()
 
@@ -84,7 +85,7 @@ class _Here:
         once = replace(self._rollout, turns=self._rollout.turns[:1])
         first = Player(self._driver, once, None, 0.0, self._alarm)
         await first.play(self._driver.conversation("warm-up"), RolloutRecord(), "warm-up")
-        self._player = Player(self._driver, self._rollout, fork, self._round_trip, self._alarm)
+        self._player = Player(self._driver, self._rollout, fork, self._round_trip, self._alarm, pieces=self._pieces)
 
     async def play(self, load: Load, seed: int) -> None:
         assert self._player is not None
@@ -108,7 +109,7 @@ async def run(job: Job) -> RunRecord:
     entry = DRIVERS[job.driver]
     driver = entry.build(_target(job), rollout)
     round_trip = 0.0 if entry.direct else scenario.network.rtt
-    whole = driver if isinstance(driver, Whole) else _Here(driver, rollout, round_trip, alarm)
+    whole = driver if isinstance(driver, Whole) else _Here(driver, rollout, round_trip, alarm, pieces=job.pieces)
     quiet: list[Driver] = []
     record = RunRecord(job.driver, load_before=os.getloadavg()[0])
     try:

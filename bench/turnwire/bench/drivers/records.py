@@ -29,6 +29,8 @@ class Job:
     """File of the certificate to trust, PEM; empty for plaintext."""
     processes: dict[str, int]
     """Process ids by what they are: `server`, `proxy`, `bridge`."""
+    pieces: bool = False
+    """Whether to note each piece of text, of turns that say nothing but text."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,8 @@ class RolloutRecord:
     """How late each next request was made, against the end of the tools before it."""
     failure: str = ""
     """Why it did not end well."""
+    pieces: list[list[tuple[float, int]]] = field(default_factory=list[list[tuple[float, int]]])
+    """Of each turn's text, if asked for: when each piece came after the request, and its characters."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,18 @@ import random
 import time
 from collections.abc import Sequence
 
-from turnwire.bench.drivers.port import Conversation, Driver, Failed, New, ToolResult, Turn, UserMessage
+from turnwire.bench.drivers.port import (
+    IDS,
+    LOGPROBS,
+    TEXT_LOGPROBS,
+    Conversation,
+    Driver,
+    Failed,
+    New,
+    ToolResult,
+    Turn,
+    UserMessage,
+)
 from turnwire.bench.drivers.records import RolloutRecord
 from turnwire.bench.metrics.turns import Moments, turn_figures
 from turnwire.bench.network.alarm import Alarm
@@ -29,6 +40,10 @@ def differences(turn: Turn, planned: PlannedTurn) -> list[str]:
     calls = [(call.name, call.arguments) for call in turn.calls]
     if calls != expected:
         found.append(f"tool calls: expected {_brief(str(expected))}, found {_brief(str(calls))}")
+    due = {IDS: planned.tokens, LOGPROBS: planned.tokens, TEXT_LOGPROBS: planned.text_tokens}
+    found += [
+        f"{what}: expected {due[what]}, found {count}" for what, count in turn.counts.items() if count != due[what]
+    ]
     return found
 
 
@@ -53,8 +68,19 @@ def starts(load: Load, seed: int) -> list[float]:
 class Player:
     """Plays rollouts of one scenario with one driver."""
 
-    def __init__(self, driver: Driver, rollout: Rollout, fork: Fork | None, round_trip: float, alarm: Alarm) -> None:
-        """Takes an open driver, what is played, where it forks, the round trip in seconds, and an alarm."""
+    def __init__(
+        self,
+        driver: Driver,
+        rollout: Rollout,
+        fork: Fork | None,
+        round_trip: float,
+        alarm: Alarm,
+        *,
+        pieces: bool = False,
+    ) -> None:
+        """Takes an open driver, what is played, where it forks, the round trip in seconds, an alarm, and whether to
+        note each piece of text."""
+        self._pieces = pieces
         self._driver = driver
         self._rollout = rollout
         self._fork = fork
@@ -140,6 +166,9 @@ class Player:
             moments = Moments(turn.sent, turn.arrivals, turn.done, turn.told)
             figures = turn_figures(moments, planned.tokens, planned.inference, self._round_trip, planned.pause)
             record.turns.append(figures)
+            if self._pieces:
+                came = zip(turn.arrivals, turn.text, strict=True)
+                record.pieces.append([(moment - turn.sent, len(text)) for moment, text in came])
             if planned.pause:
                 due = turn.done + planned.pause
                 await self._alarm.until(due)
