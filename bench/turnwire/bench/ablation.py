@@ -26,7 +26,7 @@ import uvloop
 from PIL import Image
 
 from turnwire.bench.ablation_rig import CHAT, TOKENS, TOOL, server, upstreams
-from turnwire.bench.command import bar, typed
+from turnwire.bench.command import bar, stoppable, typed
 from turnwire.bench.intervals import listed, spread, taken
 from turnwire.bench.measured import measuring
 from turnwire.bench.metrics.statistics import paired_bootstrap
@@ -308,6 +308,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Measures, prints tables, and writes the file and the picture that are named."""
     given = _arguments()
+    stoppable()
     plan = TOGETHER if given.together else SINGLY
     with measuring("ablation", typed("ablation"), given.out) as measured:
         with bar(steps(plan, given.turns), "upstreams") as told:
@@ -322,9 +323,9 @@ def main() -> int:
     print(f"\nload {measured.load_before:.1f} before, {measured.load_after:.1f} after, on {os.cpu_count()} cores")
     if given.picture is not None:
         # Behind the measurement: the plot library takes seconds to load.
-        from turnwire.bench.ablation_picture import draw
+        from turnwire.bench.report.plots.ablation import draw
 
-        draw(plan.names, figures, given.picture)
+        given.picture.write_text(draw(plan.names, figures), encoding="utf-8")
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
@@ -23,6 +24,16 @@ T = TypeVar("T")
 def typed(module: str) -> str:
     """Returns what was typed for a module of this package, so that it can be typed again."""
     return shlex.join(["python", "-m", f"turnwire.bench.{module}", *sys.argv[1:]])
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def stoppable() -> None:
+    """Makes SIGTERM an interruption, so that whoever ends this process leaves no servers behind, and a file with a
+    reason. In the background of a shell SIGINT is ignored, so there is no other way."""
+    signal.signal(signal.SIGTERM, _interrupt)
 
 
 def apart(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -26,7 +26,7 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from turnwire.bench.command import bar, typed
+from turnwire.bench.command import bar, stoppable, typed
 from turnwire.bench.doors_bare import LANE, PING, Recording
 from turnwire.bench.doors_clients import MODEL
 from turnwire.bench.doors_core import NAME as CORE
@@ -280,6 +280,7 @@ def main() -> int:
     parser = _parser()
     given = parser.parse_args()
     asked = _asked(parser, given)
+    stoppable()
     console = Console(width=160)
     with measuring("doors", typed("doors"), given.out) as measured:
         with bar(asked.steps(_WARM) + asked.runs * asked.steps(asked.lanes), "starting") as told:

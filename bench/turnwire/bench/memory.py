@@ -23,7 +23,7 @@ from rich.table import Table
 
 from turnwire.bench.ablation import HISTORY
 from turnwire.bench.ablation_rig import CHAT, TOKENS, server, upstreams
-from turnwire.bench.command import bar, typed
+from turnwire.bench.command import bar, stoppable, typed
 from turnwire.bench.doors_processes import Process
 from turnwire.bench.measured import measuring
 from turnwire.bench.turns import Conversation, NullEngine, make_services, pieces
@@ -197,6 +197,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="result file, JSON")
     given = parser.parse_args()
+    stoppable()
     console = Console()
     with measuring("memory", typed("memory"), given.out) as measured, bar(5, "idle sessions on one connection") as told:
         uvloop.run(_measure(measured.figures, told))

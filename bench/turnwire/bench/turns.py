@@ -22,7 +22,7 @@ from typing import Final
 
 from rich.console import Console
 
-from turnwire.bench.command import apart, bar, typed
+from turnwire.bench.command import apart, bar, stoppable, typed
 from turnwire.bench.measured import measuring
 from turnwire.bench.turns_figures import behind, figures, table
 from turnwire.server.engine.port import Engine, Generation, ModelInfo, Sink
@@ -332,6 +332,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Measures in front of both kinds of engines, prints tables, and writes the file that is named."""
     given = _arguments()
+    stoppable()
     console = Console()
     kinds = {"items": ("an engine that takes items", False), "harmony": ("rendered as harmony", True)}
     with measuring("turns", typed("turns"), given.out) as measured:

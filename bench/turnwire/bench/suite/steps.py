@@ -1,0 +1,155 @@
+"""What each suite measures: data, and nothing else.
+
+Above it: the command. Below it: nothing. A step is a measuring module with its options; its file's name is its own. The
+times are what a step takes on two cores, and only there for the estimate of what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One measurement."""
+
+    name: str
+    """Also that of its file, without the ending."""
+    module: str
+    """Of `turnwire.bench`; it takes `--out FILE`."""
+    arguments: tuple[str, ...]
+    seconds: float
+    """About what it takes."""
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.name}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Steps in order."""
+
+    about: str
+    steps: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> float:
+        """About what all of it takes."""
+        return sum(step.seconds for step in self.steps)
+
+
+_START: Final = 3.0
+"""Seconds that processes take to start: once for verification, and once for each repetition."""
+_VERIFY: Final = 1.5
+"""Seconds that it takes to verify a driver."""
+
+
+def rollouts(name: str, scenario: str, drivers: Sequence[str], repeat: int, each: float, *options: str) -> Step:
+    """Returns a step of rollouts, of which one run takes about `each` seconds."""
+    names = ",".join(drivers)
+    seconds = _START + _VERIFY * len(drivers) + repeat * (_START + len(drivers) * (each + 1.0))
+    return Step(name, "run", (scenario, "--drivers", names, "--repeat", str(repeat), *options), seconds)
+
+
+def _doors(name: str, doors: Sequence[str], seconds: float, *options: str) -> Step:
+    only = [word for door in doors for word in ("--only", door)]
+    return Step(name, "doors", (*options, *only), seconds)
+
+
+HEADLINE: Final = ("grpc-append", "native-append", "ws-append", "http-full", "http-full-new")
+"""Encoding, transport and shape told apart by as few drivers as can be, and both kinds of stateless HTTP."""
+FEW: Final = ("grpc-append", "ws-append", "http-chained", "http-full")
+_FEWEST: Final = ("grpc-append", "ws-append", "http-full")
+_BUDGET_DOORS: Final = (
+    "gRPC, one stream",
+    "WebSocket, 16 lanes a socket",
+    "WebSocket, a socket each",
+    "WebSocket, one socket",
+    "WebSocket, 16 lanes, deflate",
+    "WebSocket turnwire.v1, one socket",
+)
+_DOORS_OPTIONS: Final = ("--lanes", "1,200", "--speed", "100", "--tokens", "100", "--clients", "parsing")
+
+_BENCH: Final = Suite(
+    "budgets P1 to P7 and the headline comparison, at a reduced size",
+    (
+        Step("turns", "turns", ("--runs", "5", "--turns", "30"), 30),
+        Step("memory", "memory", (), 25),
+        Step("ablation", "ablation", ("--together", "--turns", "20"), 25),
+        Step("pace", "pace", (), 30),
+        _doors("doors", _BUDGET_DOORS, 75, *_DOORS_OPTIONS, "--runs", "3"),
+        rollouts("codex-fix", "codex-fix", HEADLINE, 3, 6.6),
+    ),
+)
+
+_SPEEDS: Final = {"65": ("--turns", "5"), "1000": (), "4000": ()}
+"""Tokens a second, and how the rollout is shortened."""
+_TRIPS: Final = ("0ms", "20ms", "50ms", "100ms")
+_TOOK: Final = {"65": 7.0, "1000": 5.0, "4000": 3.5}
+"""Seconds of a run of codex-fix without a network, by speed."""
+_TURNS: Final = {"65": 5, "1000": 29, "4000": 29}
+_HISTORIES: Final = {"1KiB": 1.0, "100KiB": 1.0, "1MiB": 1.5, "10MiB": 4.0}
+"""History at the start, and seconds of a run without a network."""
+
+
+def _grid() -> list[Step]:
+    steps: list[Step] = []
+    for speed, shortened in _SPEEDS.items():
+        for trip in _TRIPS:
+            if (speed, trip) == ("1000", "50ms"):
+                # That is the scenario as it is shipped, and a step of its own.
+                continue
+            each = _TOOK[speed] + _TURNS[speed] * float(trip.removesuffix("ms")) / 1000
+            options = ("--tps", speed, "--rtt", trip, *shortened)
+            steps.append(rollouts(f"codex-{speed}tps-{trip}", "codex-fix", _FEWEST, 3, each, *options))
+    return steps
+
+
+def _histories() -> list[Step]:
+    return [
+        rollouts(f"history-{size}-{trip}", "long-history", FEW, 3, each, "--history", size, "--rtt", trip)
+        for size, each in _HISTORIES.items()
+        for trip in ("0ms", "50ms")
+    ]
+
+
+_FULL: Final = Suite(
+    "budgets P1 to P7 at full size, speeds, round trips, histories, TLS, lanes and bursts",
+    (
+        Step("turns", "turns", (), 60),
+        Step("memory", "memory", (), 25),
+        Step("ablation", "ablation", (), 120),
+        Step("pace", "pace", (), 30),
+        Step("doors", "doors", (*_DOORS_OPTIONS[2:], "--lanes", "1,16,64,200"), 320),
+        rollouts("codex-fix", "codex-fix", (*HEADLINE, "grpc-create", "ws-create", "http-chained"), 5, 6.6),
+        *_grid(),
+        *_histories(),
+        rollouts("codex-tls", "codex-fix", HEADLINE, 3, 7.5, "--tls", "--slow-start"),
+        rollouts("chat-short", "chat-short", FEW, 3, 6.0),
+        rollouts("subagents", "subagents", FEW, 3, 3.5),
+        rollouts("burst", "burst", FEW, 3, 1.5),
+    ),
+)
+
+_FLEET: Final = Suite(
+    "200 agents of one client process, and lanes of trainers",
+    (rollouts("fleet", "fleet", (*FEW, "ws-each", "native-append"), 3, 12.0),),
+)
+_IDLE: Final = Suite(
+    "thousands of sessions that are open and quiet",
+    (rollouts("idle", "idle", ("grpc-append", "ws-append", "native-append"), 1, 40.0),),
+)
+_SOAK: Final = Suite("rollouts for minutes, while memory has to stay flat", (Step("soak", "soak", (), 600),))
+
+SUITES: Final[Mapping[str, Suite]] = {
+    "bench": _BENCH,
+    "full": _FULL,
+    "fleet": _FLEET,
+    "idle": _IDLE,
+    "soak": _SOAK,
+}
+"""By name."""
