@@ -68,21 +68,25 @@ class Owner(Protocol):
 class _PassSink:
     """Takes a pass's output from its engine."""
 
-    __slots__ = ("_carrier", "_last", "_pass_id")
+    __slots__ = ("_carrier", "_last", "_now", "_observe_gap", "_pass_id")
 
     def __init__(self, carrier: Carrier, pass_id: int) -> None:
         self._carrier = carrier
         self._pass_id = pass_id
         self._last: float | None = None
+        # Looked up once, since `output` is called for every token.
+        self._now = carrier.services.clock.now
+        self._observe_gap = carrier.services.observer.observe_gap
 
     def output(self, chunks: Sequence[Chunk]) -> None:
         carrier = self._carrier
-        now = carrier.services.clock.now()
-        if self._last is not None:
+        now = self._now()
+        last = self._last
+        if last is not None:
             tokens = 0
             for chunk in chunks:
                 tokens += chunk.tokens
-            carrier.services.observer.observe_gap(now - self._last, tokens)
+            self._observe_gap(now - last, tokens)
         self._last = now
         try:
             carrier.session.engine_output(now, self._pass_id, chunks)

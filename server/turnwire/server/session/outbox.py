@@ -370,7 +370,9 @@ _SaidDelta = (
 
 
 def _say(delta: _SaidDelta, row: Row) -> None:
-    delta.output_index = row.output_index
+    # Setting a field costs what the rest of an event does; most messages are the first item, and 0 is not sent anyway.
+    if row.output_index:
+        delta.output_index = row.output_index
     delta.delta = row.text
     if row.ids:
         delta.token_ids.extend(row.ids)
@@ -378,25 +380,30 @@ def _say(delta: _SaidDelta, row: Row) -> None:
 
 def _fill_text(event: ServerEvent, row: Row) -> None:
     delta = event.output_text_delta
-    delta.content_index = row.content_index
+    if row.content_index:
+        delta.content_index = row.content_index
     if row.logprobs:
         delta.logprobs.extend(row.logprobs)
     _say(delta, row)
 
 
 def _fill_reasoning(event: ServerEvent, row: Row) -> None:
-    event.reasoning_text_delta.content_index = row.content_index
-    _say(event.reasoning_text_delta, row)
+    delta = event.reasoning_text_delta
+    if row.content_index:
+        delta.content_index = row.content_index
+    _say(delta, row)
 
 
 def _fill_summary(event: ServerEvent, row: Row) -> None:
-    event.reasoning_summary_text_delta.summary_index = row.content_index
-    _say(event.reasoning_summary_text_delta, row)
+    delta = event.reasoning_summary_text_delta
+    delta.summary_index = row.content_index
+    _say(delta, row)
 
 
 def _fill_refusal(event: ServerEvent, row: Row) -> None:
-    event.refusal_delta.content_index = row.content_index
-    _say(event.refusal_delta, row)
+    delta = event.refusal_delta
+    delta.content_index = row.content_index
+    _say(delta, row)
 
 
 def _fill_arguments(event: ServerEvent, row: Row) -> None:

@@ -290,9 +290,13 @@ class Session:
 
     # Results
 
-    def effects(self) -> list[Effect]:
+    def effects(self) -> Sequence[Effect]:
         """Takes what is to be done, in order. Answering an effect may bring more."""
-        taken, self._context.effects = self._context.effects, []
+        context = self._context
+        if not context.effects:
+            # As after nearly every token.
+            return ()
+        taken, context.effects = context.effects, []
         return taken
 
     def pull(self, now: float, max_bytes: int = 64 * 1024) -> ConnectResponse | None:
