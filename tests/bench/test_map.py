@@ -13,7 +13,7 @@ from tests.bench.map_samples import GRPC, KEPT, MACHINE, grid, measured
 
 from turnwire.bench.map.__main__ import main
 from turnwire.bench.map.cells import Cell, Grid, Judged, Place, Verdict
-from turnwire.bench.map.checks import check, check_gains
+from turnwire.bench.map.checks import check, check_savings
 from turnwire.bench.map.crossing import Crossing, extras
 from turnwire.bench.map.model import TooLittle, fit
 from turnwire.bench.map.observed import Played, observe
@@ -91,17 +91,25 @@ def test_a_prediction_that_is_right_has_no_error() -> None:
         assert each.error == pytest.approx(0, abs=1e-6)
 
 
-def test_the_error_is_that_of_the_gain_in_what_was_not_fitted() -> None:
+def test_the_error_is_what_savings_are_off_by_in_what_was_not_fitted() -> None:
     files = observed(grid())
     model = fit(files, files, draws=20)
-    # HTTP took half as long again there: 1 - t/T instead of 1 - t/1.5T.
+    # Each turn over HTTP took 100 ms longer there than it should.
     slower = observed([measured("codex-fix", {"grpc-append": GRPC, "http-full": replace(KEPT, each=0.104)}, rtt="0ms")])
-    (found,) = check_gains(model, slower, "grpc-append", "http-full")
-    ours, theirs = (slower[0].runs[name][0].took for name in ("grpc-append", "http-full"))
-    assert theirs - ours > 29 * 0.1
-    assert found.measured == pytest.approx(1 - ours / theirs)
-    assert found.error == pytest.approx(found.measured - (1 - ours / (theirs - 2.9)), abs=1e-6)
+    (found,) = check_savings(model, slower, "grpc-append", "http-full")
+    assert found.measured == pytest.approx(found.predicted + 0.1)
+    assert found.error == pytest.approx(0.1)
     assert [each.error < -0.3 for each in check(model, slower)] == [False, True]
+
+
+def test_an_error_weighs_less_where_turns_are_long() -> None:
+    wrong = {name: replace(each, each=each.each + 0.01 * (name == "http-full")) for name, each in MACHINE.items()}
+    made = the_map([*grid(), measured("codex-fix", wrong, rtt="50ms")])
+    assert made.errors["grpc-append"] == pytest.approx(0.01)
+    for each in made.cells:
+        steps = PROFILE.steps(each.place.speed, each.place.turns, each.place.history)
+        took = made.model.predict("http-full", steps, each.place.rtt)[0]
+        assert each.over_baseline["grpc-append"].error == pytest.approx(0.01 * each.place.turns / took)
 
 
 @pytest.mark.parametrize(

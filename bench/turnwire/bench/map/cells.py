@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from turnwire.bench.map.checks import check_gains
+from turnwire.bench.map.checks import check_savings
 from turnwire.bench.map.model import Model, Vector
 from turnwire.bench.map.observed import Played
 from turnwire.bench.map.workload import Profile
@@ -54,7 +54,8 @@ class Judged:
     gain: Interval
     """A share of the other's time; from the fit and its draws."""
     error: float | None
-    """How far off predictions of this gain were at most where they were checked; None where they were not."""
+    """How far off predictions were at most where they were checked, as a share of the other's time here; None where
+    they were not checked."""
 
     @property
     def low(self) -> float:
@@ -150,17 +151,20 @@ def cells(model: Model, held_out: Sequence[Played], profile: Profile, grid: Grid
 
     Args:
         model: With the baseline and one driver of `STEPS` at least.
-        held_out: Files that were not fitted; by them is known how far off gains are.
+        held_out: Files that were not fitted; by them is known how far off savings are.
         profile: What the rollouts are like.
         grid: Which cells.
     """
     errors: dict[tuple[str, str], float | None] = {}
+    """Seconds a turn."""
 
-    def judged(driver: str, other: str, times: dict[str, Vector]) -> Judged:
+    def judged(driver: str, other: str, times: dict[str, Vector], turns: int) -> Judged:
         if (driver, other) not in errors:
-            found = [each.error for each in check_gains(model, held_out, driver, other)]
+            found = [each.error for each in check_savings(model, held_out, driver, other)]
             errors[driver, other] = max(found, default=None)
-        return Judged(model.interval(1 - times[driver] / times[other]), errors[driver, other])
+        seconds = errors[driver, other]
+        error = None if seconds is None else seconds * turns / float(times[other][0])
+        return Judged(model.interval(1 - times[driver] / times[other]), error)
 
     made: list[Cell] = []
     for history in grid.histories:
@@ -169,9 +173,11 @@ def cells(model: Model, held_out: Sequence[Played], profile: Profile, grid: Grid
                 for speed in grid.speeds:
                     steps = profile.steps(speed, turns, history)
                     times = {name: model.predict(name, steps, rtt) for name in model.costs}
-                    over = {name: judged(name, BASELINE, times) for name in times if name != BASELINE}
+                    over = {name: judged(name, BASELINE, times, turns) for name in times if name != BASELINE}
                     ours = (
-                        {name: judged(OURS, name, times) for name in OTHERS if name in times} if OURS in times else {}
+                        {name: judged(OURS, name, times, turns) for name in OTHERS if name in times}
+                        if OURS in times
+                        else {}
                     )
                     made.append(Cell(Place(speed, rtt, history, turns), over, ours))
     return made

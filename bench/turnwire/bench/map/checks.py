@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from turnwire.bench.map.model import Model
 from turnwire.bench.map.observed import Played
 from turnwire.bench.metrics.statistics import median
-from turnwire.bench.metrics.turns import faster_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,8 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class GainCheck:
-    """Two drivers in one file: by which share one is faster than the other."""
+class SavingCheck:
+    """Two drivers in one file: what one saves against the other, in seconds a turn."""
 
     name: str
     driver: str
@@ -43,7 +42,11 @@ class GainCheck:
 
     @property
     def error(self) -> float:
-        """By how much the prediction is off, as a share of the other's time, whichever way."""
+        """By how many seconds a turn the prediction is off, whichever way.
+
+        It is seconds and no share, since what turns cost does not depend on how long the model takes: a share of a
+        fast model's turn would be too much to say of a slow one's, and the other way round too little.
+        """
         return abs(self.predicted - self.measured)
 
 
@@ -59,14 +62,15 @@ def check(model: Model, files: Sequence[Played]) -> list[Check]:
     return checks
 
 
-def check_gains(model: Model, files: Sequence[Played], driver: str, other: str) -> list[GainCheck]:
-    """Returns how far off the gain of one driver over another is, in each file that has repetitions of both."""
-    checks: list[GainCheck] = []
+def check_savings(model: Model, files: Sequence[Played], driver: str, other: str) -> list[SavingCheck]:
+    """Returns how far off the saving of one driver is against another, in each file that has repetitions of both."""
+    checks: list[SavingCheck] = []
     for each in files:
         ours, theirs = each.runs.get(driver, {}), each.runs.get(other, {})
         common = sorted(set(ours) & set(theirs))
         if common:
-            measured = median([faster_by(ours[number].took, theirs[number].took) for number in common])
-            predicted = model.gain(driver, other, each.steps, each.rtt).value
-            checks.append(GainCheck(each.name, driver, other, measured, predicted))
+            turns = len(each.steps)
+            measured = median([(theirs[number].took - ours[number].took) / turns for number in common])
+            slower, faster = (float(model.predict(name, each.steps, each.rtt)[0]) for name in (other, driver))
+            checks.append(SavingCheck(each.name, driver, other, measured, (slower - faster) / turns))
     return checks

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwire.bench.map.cells import BASELINE, STEPS, Cell, Grid, cells
-from turnwire.bench.map.checks import Check, check
+from turnwire.bench.map.checks import Check, check, check_savings
 from turnwire.bench.map.model import Model, TooLittle, fit
 from turnwire.bench.map.observed import Played, Way, observe
 from turnwire.bench.map.workload import Profile
@@ -26,6 +26,8 @@ class Map:
     grid: Grid
     cells: Sequence[Cell]
     checks: Sequence[Check]
+    errors: dict[str, float]
+    """By how many seconds a turn the saving of each driver against the baseline is off at most, where it was checked."""
     fitted: Sequence[Played]
     held_out: Sequence[Played]
 
@@ -65,4 +67,10 @@ def _map(way: Way, files: Sequence[Played], counted: Sequence[Played], profile: 
     choices = [name for _, drivers in STEPS for name in drivers]
     if BASELINE not in model.costs or not any(name in model.costs for name in choices):
         return NoMap(way, f"expected {BASELINE} and one of {', '.join(choices)} in each file of long-history")
-    return Map(model, profile, grid, cells(model, held_out, profile, grid), check(model, held_out), fitted, held_out)
+    errors = {
+        name: max(each.error for each in savings)
+        for name in model.costs
+        if name != BASELINE and (savings := check_savings(model, held_out, name, BASELINE))
+    }
+    made = cells(model, held_out, profile, grid)
+    return Map(model, profile, grid, made, check(model, held_out), errors, fitted, held_out)

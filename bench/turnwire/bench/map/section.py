@@ -78,7 +78,7 @@ def _map(made: Map, name: str) -> list[Block]:
     steps = f"The least change that gains more than 5% over stateless HTTP, and the most that any gains: {words}"
     against = f"By how much append over gRPC is faster end to end than each of the others, {turns} turns: {words}"
     judged = [tally(cells), *by_history(cells), *losing(cells)] if made.checks else []
-    said = [*judged, trust(made.checks, cells), *_beyond(made)]
+    said = [*judged, trust(made.checks, made.errors), *_beyond(made)]
     blocks: list[Block] = [
         Words(f"### {_first_upper(words)}\n\n" + "\n".join(f"- {each}" for each in said)),
         Picture(name, draw_steps(name, steps, cells), steps),

@@ -6,7 +6,7 @@ Above it: `section`. Below it: the cells and the checks. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from turnwire.bench.map.cells import BASELINE, OURS, STEPS, Cell, Judged, Verdict
@@ -193,8 +193,8 @@ def checked(checks: Sequence[Check]) -> Table:
     return Table(("predicted for measured", *drivers), rows, words=True)
 
 
-def trust(checks: Sequence[Check], cells: Sequence[Cell]) -> str:
-    """Says how far the map is to be trusted."""
+def trust(checks: Sequence[Check], savings: Mapping[str, float]) -> str:
+    """Says how far the map is to be trusted; `savings` are the largest errors by driver, in seconds a turn."""
     if not checks:
         return (
             "**Nothing was measured beside the fit, so the prediction is not checked and every cell is unsure.** "
@@ -202,12 +202,11 @@ def trust(checks: Sequence[Check], cells: Sequence[Cell]) -> str:
             "it."
         )
     worst = max(checks, key=lambda each: abs(each.error))
-    gains = {name: each.error for name, each in cells[0].over_baseline.items() if each.error is not None}
-    told = ", ".join(f"{WORDS.get(name, name)} {error * 100:.1f}" for name, error in gains.items())
+    told = ", ".join(f"{WORDS.get(name, name)} {error * 1000:.1f}" for name, error in savings.items())
     off = "more than 2%: read the times with care" if abs(worst.error) > _STEADY else "within 2%"
     return (
         f"Held against {len({each.name for each in checks})} measurements that were not fitted, end-to-end times are "
-        f"off by {signed(worst.error)} at most ({worst.driver}, {worst.name}), {off}. Gains over {WORDS[BASELINE]} are "
-        f"off by at most, in points: {told}. Every interval of the map is wider by that at either end, so no gain "
-        "that is smaller than the error counts."
+        f"off by {signed(worst.error)} at most ({worst.driver}, {worst.name}), {off}. What is saved against "
+        f"{WORDS[BASELINE]} is off by at most, in ms a turn: {told}. Every interval of the map is wider by that at "
+        "either end, so no gain that is smaller than the error counts."
     )
