@@ -72,13 +72,25 @@ def read_folder(path: Path) -> Folder:
 
 
 def _take(file: Path, folder: Folder) -> None:
-    try:
-        kind = msgspec.json.decode(file.read_bytes(), type=_Kind).kind
-    except (OSError, msgspec.DecodeError) as error:
-        raise ResultsError(f"{file}: {error}") from error
-    if kind == ROLLOUTS:
-        folder.rollouts.append(Found(file.name, load(file)))
-    elif kind in KINDS:
-        folder.measured.append(Found(file.name, read(file, Measured, FORMAT)))
+    content = read_file(file)
+    if isinstance(content, Results):
+        folder.rollouts.append(Found(file.name, content))
     else:
-        raise ResultsError(f"{file}: expected one of {', '.join((ROLLOUTS, *KINDS))}, found a file of kind {kind}")
+        folder.measured.append(Found(file.name, content))
+
+
+def read_file(path: Path) -> Results | Measured:
+    """Reads a result file of any kind.
+
+    Raises:
+        ResultsError: It cannot be read, or is none.
+    """
+    try:
+        kind = msgspec.json.decode(path.read_bytes(), type=_Kind).kind
+    except (OSError, msgspec.DecodeError) as error:
+        raise ResultsError(f"{path}: {error}") from error
+    if kind == ROLLOUTS:
+        return load(path)
+    if kind in KINDS:
+        return read(path, Measured, FORMAT)
+    raise ResultsError(f"{path}: expected one of {', '.join((ROLLOUTS, *KINDS))}, found a file of kind {kind}")
