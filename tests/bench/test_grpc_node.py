@@ -12,16 +12,17 @@ import pytest
 from turnwire.bench.drivers import node_packages
 from turnwire.bench.drivers.grpc_node import Played, PlayedTurn, judged, refusal
 from turnwire.bench.drivers.registry import left_out
-from turnwire.bench.scenario.compiling import PlannedCall, PlannedTurn
+from turnwire.bench.scenario.compiling import PlannedCall, PlannedTurn, Rollout
 from turnwire.bench.scenario.reading import load
 from turnwire.bench.scenario.values import Load
 
 LOOK = PlannedCall("look", "{}", 0.25, "found")
-PLANNED = (
+TURNS = (
     PlannedTurn("I look.", (LOOK,), "", tokens=3, inference=0.5, first_token=0.25, pause=0.25),
     PlannedTurn("Done.", (), "", tokens=1, inference=0.25, first_token=0.25, pause=0.0),
 )
 FIRST = PlayedTurn(0, 10.0, [10.5, 10.75, 11.0], 11.0, "I look.", [("c1", "look", "{}")], (0.125, 0.125, 0.5, 0.0625))
+PLANNED = Rollout("", "", (), (), "", TURNS)
 LAST = PlayedTurn(1, 11.5, [12.0], 12.0, "Done.", [], None)
 
 

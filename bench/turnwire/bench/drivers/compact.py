@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from turnwire.bench.drivers.port import Called, Conversation, Failed, New, Turn, UserMessage
+from turnwire.bench.drivers.port import IDS, LOGPROBS, Called, Conversation, Failed, New, Turn, UserMessage
 from turnwire.bench.metrics.turns import Stages
 from turnwire.bench.scenario.compiling import MODEL, Rollout
 from turnwire.v1.client_event_pb2 import ConnectRequest, ResponseAppend
 from turnwire.v1.item_pb2 import FunctionCallOutput, Item, Message, MessageContent, Role, ToolOutput
-from turnwire.v1.response_pb2 import DoneReason, Input, InputItems, ResponseCreate
+from turnwire.v1.response_pb2 import DoneReason, Input, InputItems, ResponseCreate, TokenOutput, Verbosity
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 from turnwire.v1.server_event_pb2 import ResponseDone, ServerEvent
 from turnwire.v1.session_pb2 import SessionOpen
@@ -55,7 +55,19 @@ def create(rollout: Rollout, new: Sequence[New], previous: str, *, store: bool, 
     request.store = store
     if hold:
         request.hold = True
+    output = rollout.output
+    if output.done_only:
+        request.verbosity = Verbosity.VERBOSITY_DONE
+    if output.token_ids or output.logprobs:
+        request.token_output.in_done = True
+        request.token_output.logprobs = output.logprobs
     return request
+
+
+def asked(rollout: Rollout) -> dict[str, int]:
+    """Returns the counts of what is asked for beside text, none of which is there yet."""
+    output = rollout.output
+    return ({IDS: 0} if output.token_ids else {}) | ({LOGPROBS: 0} if output.logprobs else {})
 
 
 def stages(done: ResponseDone) -> Stages | None:
@@ -77,23 +89,42 @@ def take(turn: Turn, event: ServerEvent, kind: str, now: float) -> bool:
         if kind == "output_text_delta":
             turn.text.append(event.output_text_delta.delta)
     elif kind == "output_item_done":
-        if event.output_item_done.item.WhichOneof("kind") == "function_call":
-            call = event.output_item_done.item.function_call
-            turn.calls.append(Called(call.call_id, call.name, call.arguments))
+        _take_call(turn, event.output_item_done.item)
     elif kind == "done":
         turn.done = now
         turn.told = stages(event.done)
+        for item in event.done.output:
+            _take_call(turn, item)
+            if item.WhichOneof("kind") == "message":
+                turn.text += [part.output_text.text for part in item.message.content.parts.parts]
+        if event.done.HasField("token_output"):
+            _count(turn, event.done.token_output)
         if event.done.reason not in _ENDS_WELL:
             raise Failed(f"{DoneReason.Name(event.done.reason)}: {event.done.error.message}")
         return True
     return False
 
 
+def _take_call(turn: Turn, item: Item) -> None:
+    if item.WhichOneof("kind") == "function_call":
+        call = item.function_call
+        turn.calls.append(Called(call.call_id, call.name, call.arguments))
+
+
+def _count(turn: Turn, output: TokenOutput) -> None:
+    for span in output.spans:
+        # As lists: whoever asks for them reads them, those of what was rendered as well.
+        ids, logprobs = list(span.ids), list(span.logprobs)
+        for what, values in ((IDS, ids), (LOGPROBS, logprobs)):
+            if span.sampled and what in turn.counts:
+                turn.counts[what] += len(values)
+
+
 class _Waiting:
     """A turn that is being played, and who waits for it."""
 
-    def __init__(self) -> None:
-        self.turn = Turn()
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.turn = Turn(counts=counts)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handle = 0
 
@@ -162,7 +193,7 @@ class Session:
 
     async def play(self, lane: str, request: Callable[[], ConnectRequest]) -> Turn:
         """Sends a request and waits for its turn to end; see `Conversation.turn`."""
-        waiting = self._lanes[lane] = _Waiting()
+        waiting = self._lanes[lane] = _Waiting(asked(self._rollout))
         waiting.turn.send()
         try:
             await self._wire.send(request())

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from turnwire.bench.drivers.compact import asked
 from turnwire.bench.drivers.node_packages import FOLDER, SOURCE, missing
-from turnwire.bench.drivers.port import Called, Failed, Target, Turn
+from turnwire.bench.drivers.port import IDS, LOGPROBS, Called, Failed, Target, Turn
 from turnwire.bench.drivers.records import RolloutRecord
 from turnwire.bench.drivers.rollouts import differences
 from turnwire.bench.metrics.turns import Moments, Stages, turn_figures
-from turnwire.bench.scenario.compiling import MODEL, PlannedTurn, Rollout
+from turnwire.bench.scenario.compiling import MODEL, Rollout
 from turnwire.bench.scenario.values import Load, Scenario
 
 NO_RATE: Final = "Node plays closed loops only, not rollouts that begin at random"
@@ -41,6 +42,9 @@ class PlayedTurn(msgspec.Struct):
     """Id, name and arguments of each."""
     told: tuple[float, float, float, float] | None
     """Queued, before inference, inference, after it."""
+    ids: int = 0
+    """Token ids that came."""
+    logprobs: int = 0
 
 
 class Played(msgspec.Struct):
@@ -104,7 +108,7 @@ class GrpcNode:
         # The answer to a loop that was no longer waited for may come first.
         while (rollouts := (await self._hear()).rollouts) is None:
             pass
-        return [judged(played, self._rollout.turns, self._round_trip) for played in rollouts]
+        return [judged(played, self._rollout, self._round_trip) for played in rollouts]
 
     def _say(self, what: dict[str, Any]) -> None:
         process = self._process
@@ -151,6 +155,7 @@ def _told(rollout: Rollout) -> dict[str, Any]:
         "tools": [asdict(tool) for tool in rollout.tools],
         "history": rollout.history,
         "message": rollout.message,
+        "output": asdict(rollout.output),
         "turns": [
             {"pause": turn.pause, "reply": turn.reply, "outputs": [call.output for call in turn.calls]}
             for turn in rollout.turns
@@ -158,13 +163,15 @@ def _told(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def judged(played: Played, planned: tuple[PlannedTurn, ...], round_trip: float) -> RolloutRecord:
+def judged(played: Played, rollout: Rollout, round_trip: float) -> RolloutRecord:
     """Returns a rollout's record: figures of its turns up to the first that differs from the plan."""
     record = RolloutRecord(played.took, played.start_lag, lags=played.lags, failure=played.failure)
     for turn in played.turns:
-        plan = planned[turn.number]
+        plan = rollout.turns[turn.number]
         calls = [Called(*call) for call in turn.calls]
-        if found := differences(Turn(text=[turn.text], calls=calls), plan):
+        came = {IDS: turn.ids, LOGPROBS: turn.logprobs}
+        counts = {what: came[what] for what in asked(rollout)}
+        if found := differences(Turn(text=[turn.text], calls=calls, counts=counts), plan):
             record.failure = f"turn {turn.number + 1}: {'; '.join(found)}"
             break
         told = None if turn.told is None else Stages(turn.told[0] + turn.told[1], *turn.told[2:])

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from turnwire.bench.drivers.compact import create, take
+from turnwire.bench.drivers.compact import asked, create, take
 from turnwire.bench.drivers.grpc_session import SERVICE, connect
 from turnwire.bench.drivers.port import Conversation, Failed, New, Target, Turn
 from turnwire.bench.scenario.compiling import Rollout
@@ -52,7 +52,7 @@ class _Conversation:
         self._previous = previous
 
     async def turn(self, new: Sequence[New]) -> Turn:
-        turn = Turn()
+        turn = Turn(counts=asked(self._rollout))
         turn.send()
         body = create(self._rollout, new, self._previous, store=True)
         call = self._method(StreamResponseRequest(create=body).SerializeToString())

@@ -1,4 +1,5 @@
-"""HTTP with event streams: the whole conversation in each request, or chained through the store.
+"""HTTP: the whole conversation in each request, or chained through the store; with event streams, or with whole answers
+where nothing is to be streamed.
 
 Above it: the registry. Below it: `official` and aiohttp.
 """
@@ -10,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import aiohttp
-import msgspec
 
 from turnwire.bench.drivers import official
 from turnwire.bench.drivers.port import Conversation, Failed, New, Target, Turn
@@ -68,13 +68,24 @@ class _Conversation:
         self._http = http
         self._url = url
         self._rollout = rollout
-        self._settings: dict[str, Any] = official.settings(rollout) | {"stream": True}
+        self._settings: dict[str, Any] = official.settings(rollout) | {"stream": not rollout.output.done_only}
+
+    def _begin(self) -> Turn:
+        turn = Turn(counts=official.asked(self._rollout) if self._rollout.output.done_only else {})
+        turn.send()
+        return turn
 
     async def _play(self, turn: Turn, body: dict[str, Any], output: list[Any] | None = None) -> str:
-        """Posts a body and reads the stream; returns the response's id and collects its finished items."""
+        """Posts a body and reads the answer; returns the response's id and collects its finished items."""
         async with self._http.post(self._url, data=official.encode(body), headers=_HEADERS) as response:
             if response.status != 200:
                 raise Failed(f"HTTP {response.status}: {(await response.text())[:500]}")
+            if self._rollout.output.done_only:
+                answer = await response.read()
+                ended, said = official.take_answer(turn, answer, time.perf_counter())
+                if output is not None:
+                    output += said
+                return ended
             rest, ended = b"", ""
             while piece := await response.content.readany():
                 now = time.perf_counter()
@@ -97,14 +108,14 @@ class _Stateless(_Conversation):
 
     def __init__(self, http: aiohttp.ClientSession, url: str, rollout: Rollout) -> None:
         super().__init__(http, url, rollout)
-        self._settings |= {"store": False, "include": ["reasoning.encrypted_content"]}
+        include = [*self._settings.get("include", ()), "reasoning.encrypted_content"]
+        self._settings |= {"store": False, "include": include}
         self._items: list[Any] = official.history(rollout)
 
     async def turn(self, new: Sequence[New]) -> Turn:
-        turn = Turn()
-        turn.send()
+        turn = self._begin()
         self._items += official.items(new)
-        output: list[msgspec.Raw] = []
+        output: list[Any] = []
         await self._play(turn, self._settings | {"input": self._items}, output)
         self._items += output
         return turn
@@ -124,8 +135,7 @@ class _Chained(_Conversation):
         self._previous = previous
 
     async def turn(self, new: Sequence[New]) -> Turn:
-        turn = Turn()
-        turn.send()
+        turn = self._begin()
         items = official.items(new)
         if self._previous:
             body = self._settings | {"input": items, "previous_response_id": self._previous}

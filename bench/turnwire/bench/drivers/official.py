@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from turnwire.bench.drivers.port import Called, Failed, New, Turn, UserMessage
+from turnwire.bench.drivers.port import TEXT_LOGPROBS, Called, Failed, New, Turn, UserMessage
 from turnwire.bench.scenario.compiling import MODEL, Rollout
 
 
@@ -19,6 +19,29 @@ class _Item(msgspec.Struct):
     call_id: str = ""
     name: str = ""
     arguments: str = ""
+
+
+class _Logprob(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str = ""
+    logprobs: list[_Logprob] = []
+
+
+class _Said(_Item):
+    content: list[_Part] = []
+
+
+class _Answer(msgspec.Struct):
+    id: str
+    status: str
+    output: list[msgspec.Raw]
+    error: msgspec.Raw = msgspec.Raw(b"null")
+    incomplete_details: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Response(msgspec.Struct):
@@ -38,11 +61,14 @@ class Event(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
+_LOGPROBS: Final = "message.output_text.logprobs"
 _PAUSED: Final = "response.done"
 _ENDS: Final = frozenset(("response.completed", _PAUSED))
 _FAILS: Final = frozenset(("response.failed", "response.incomplete", "error"))
 _EVENTS: Final = msgspec.json.Decoder(Event)
 _ITEMS: Final = msgspec.json.Decoder(_Item)
+_SAID: Final = msgspec.json.Decoder(_Said)
+_ANSWERS: Final = msgspec.json.Decoder(_Answer)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -68,7 +94,8 @@ def settings(rollout: Rollout) -> dict[str, Any]:
         }
         for tool in rollout.tools
     ]
-    return {"model": MODEL, "instructions": rollout.instructions, "tools": tools}
+    include = {"include": [_LOGPROBS]} if rollout.output.logprobs else {}
+    return {"model": MODEL, "instructions": rollout.instructions, "tools": tools, **include}
 
 
 def history(rollout: Rollout) -> list[Any]:
@@ -109,6 +136,41 @@ def take(turn: Turn, event: Event, now: float) -> bool:
         words = event.error if details is None else b" ".join((details.error, details.incomplete_details))
         raise Failed(f"{kind}: {bytes(words).decode()}")
     return False
+
+
+def asked(rollout: Rollout) -> dict[str, int]:
+    """Returns the counts of what is asked for beside text, none of which is there yet."""
+    return {TEXT_LOGPROBS: 0} if rollout.output.logprobs else {}
+
+
+def take_answer(turn: Turn, data: bytes, now: float) -> tuple[str, list[Any]]:
+    """Puts a response that came whole into its turn; returns its id, and its items as they are sent again.
+
+    Raises:
+        Failed: The response did not end well.
+    """
+    answer = _ANSWERS.decode(data)
+    turn.done = now
+    if answer.status != "completed":
+        raise Failed(f"{answer.status}: {b' '.join((answer.error, answer.incomplete_details)).decode()}")
+    return answer.id, [_take_item(turn, item) for item in answer.output]
+
+
+def _take_item(turn: Turn, data: msgspec.Raw) -> Any:
+    item = _SAID.decode(data)
+    if item.type == "function_call":
+        turn.calls.append(Called(item.call_id, item.name, item.arguments))
+    if item.type != "message":
+        return data
+    turn.text += [part.text for part in item.content]
+    if TEXT_LOGPROBS not in turn.counts:
+        return data
+    turn.counts[TEXT_LOGPROBS] += sum(len(part.logprobs) for part in item.content)
+    # The model reads the text alone: a trainer keeps what it weighs, and does not send it back each turn.
+    again = msgspec.json.decode(data)
+    for part in again["content"]:
+        part["logprobs"] = []
+    return again
 
 
 def paused(event: Event) -> bool:

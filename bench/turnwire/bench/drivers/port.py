@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from turnwire.bench.metrics.turns import Stages
 from turnwire.bench.scenario.compiling import Rollout
@@ -43,6 +43,14 @@ class Called:
     arguments: str
 
 
+IDS: Final = "token ids"
+"""Of all that was sampled."""
+LOGPROBS: Final = "log-probabilities"
+"""Of all that was sampled."""
+TEXT_LOGPROBS: Final = "log-probabilities of text"
+"""Of visible text alone."""
+
+
 @dataclass(slots=True)
 class Turn:
     """One turn as it is played: drivers fill it."""
@@ -56,6 +64,9 @@ class Turn:
     text: list[str] = field(default_factory=list[str])
     """Pieces of visible text."""
     calls: list[Called] = field(default_factory=list[Called])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """How many token ids and log-probabilities came, by what they are: `IDS`, `LOGPROBS`, `TEXT_LOGPROBS`; none where
+    they were not asked for, or the transport has none."""
     told: Stages | None = None
     """What the server told of its own stages; None where the transport does not."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwire.bench.scenario.material import make
-from turnwire.bench.scenario.values import Call, Kind, Material, Scenario, Speed, Turn
+from turnwire.bench.scenario.values import STREAMED, Call, Kind, Material, Output, Scenario, Speed, Turn
 from turnwire.server.engine.scripted.filler import filler
 from turnwire.server.engine.scripted.scenario import load_scenario
 from turnwire.server.engine.scripted.script import compile_turn
@@ -50,6 +50,8 @@ class PlannedTurn:
     """Seconds to the first token."""
     pause: float
     """Seconds that tools or the user take before the next turn; parallel calls as long as the longest."""
+    text_tokens: int = 0
+    """Of `tokens`, those of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Rollout:
     message: str
     """What the user says first."""
     turns: tuple[PlannedTurn, ...]
+    output: Output = STREAMED
+    """How much of it is sent, and as what."""
 
 
 def compile_rollout(scenario: Scenario) -> Rollout:
@@ -98,7 +102,7 @@ def compile_rollout(scenario: Scenario) -> Rollout:
         )
         pause = max((call.time for call in calls), default=0.0 if index == last else turn.think)
         first, whole = inference_time(scenario.speed, count)
-        turns.append(PlannedTurn(scripted.text, calls, reply, count, whole, first, pause))
+        turns.append(PlannedTurn(scripted.text, calls, reply, count, whole, first, pause, turn.text))
     request = scenario.request
     names = list(dict.fromkeys(call.name for turn in scenario.turns for call in turn.calls))
     return Rollout(
@@ -108,6 +112,7 @@ def compile_rollout(scenario: Scenario) -> Rollout:
         history=_history(request.history, scenario.seed),
         message=make(Material(Kind.PROSE, request.message), f"{scenario.seed} message"),
         turns=tuple(turns),
+        output=scenario.output,
     )
 
 

@@ -24,6 +24,11 @@ Above it: the runner. Below it: `values`, and the server's reader of TOML files.
     history = "100KiB"
     message = "400B"
 
+    [output]                         # for trainers; by default all is streamed, as text
+    verbosity = "done"               # nothing is streamed: what was said comes whole with its end; or "deltas"
+    token_ids = true                 # with it the ids of all tokens, where the transport has them
+    logprobs = true                  # and log-probabilities
+
     [fork]                           # the turns after the first two are played in eight lanes at once
     after = 2
     lanes = 8
@@ -68,6 +73,7 @@ from turnwire.bench.scenario.values import (
     Load,
     Material,
     Network,
+    Output,
     Request,
     Scenario,
     Speed,
@@ -83,6 +89,7 @@ MAX_LANES: Final = 4_096
 _MAX_TOKENS: Final = 1_000_000
 _MAX_BYTES: Final = 16 * 1024**2
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VERBOSITIES: Final = {"deltas": False, "done": True}
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _seconds: Final = duration(0.0, 3_600.0)
 _bytes: Final = size(0, _MAX_BYTES)
@@ -142,6 +149,7 @@ def read(source: str, origin: str) -> Scenario:
         fork=_fork(top.table("fork"), turns),
         idle=_idle(top.table("idle")),
         max_seconds=_limit(_table(top, "limits")),
+        output=_output(_table(top, "output")),
     )
     top.refuse_unknown_keys()
     top.report.raise_if_any()
@@ -205,6 +213,19 @@ def _request(table: Table) -> Request:
     )
     table.refuse_unknown_keys()
     return request
+
+
+def _output(table: Table) -> Output:
+    output = Output(
+        table.choice("verbosity", _VERBOSITIES) or False,
+        table.boolean("token_ids") or False,
+        table.boolean("logprobs") or False,
+    )
+    for key in ("token_ids", "logprobs"):
+        if table.boolean(key) and not output.done_only:
+            table.problem(key, 'comes with the end of what was said: it needs `verbosity = "done"`')
+    table.refuse_unknown_keys()
+    return output
 
 
 def _fork(table: Table | None, turns: Sequence[Turn]) -> Fork | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 
 class Kind(enum.Enum):
@@ -102,6 +103,22 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """How much of what the model says is sent, and as what. Transports that cannot do it send more, or leave it out."""
+
+    done_only: bool = False
+    """Whether nothing is streamed: what was said comes whole with its end."""
+    token_ids: bool = False
+    """Whether the ids of all tokens come with it; the public JSON has none."""
+    logprobs: bool = False
+    """Whether log-probabilities do: of all that was sampled; the public JSON has those of visible text."""
+
+
+STREAMED: Final = Output()
+"""All of it, as text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fork:
     """Where a rollout goes on in several lanes at once."""
 
@@ -135,6 +152,7 @@ class Scenario:
     idle: Idle | None
     max_seconds: float
     """For one run of one driver; longer ones are stopped."""
+    output: Output = STREAMED
 
     @property
     def tool_calls(self) -> int:

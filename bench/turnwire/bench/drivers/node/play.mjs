@@ -69,7 +69,7 @@ class Session {
   turn(conversation, items) {
     const { lane } = conversation;
     return new Promise((resolve, reject) => {
-      const turn = { sent: now(), arrivals: [], done: 0, text: '', calls: [], told: null };
+      const turn = { sent: now(), arrivals: [], done: 0, text: '', calls: [], told: null, ids: 0, logprobs: 0 };
       const ended = (settle, value) => { this.lanes.delete(lane); settle(value); };
       this.lanes.set(lane, {
         turn, end: () => ended(resolve, turn), fail: (why) => ended(reject, new Error(why)),
@@ -81,7 +81,10 @@ class Session {
   }
 
   create({ id }, items) {
+    const { done_only, token_ids, logprobs } = this.rollout.output;
     const request = { input: { items: { items } }, store: false, hold: true };
+    if (done_only) request.verbosity = 'VERBOSITY_DONE';
+    if (token_ids || logprobs) request.token_output = { in_done: true, logprobs };
     if (id) return { ...request, previous_response_id: id, inherit: true };
     const { instructions, tools, history } = this.rollout;
     request.input.items.items = [...history.map(message), ...items];
@@ -110,20 +113,33 @@ class Session {
       turn.arrivals.push(at);
       if (kind === 'output_text_delta') turn.text += event[kind].delta;
     } else if (kind === 'output_item_done') {
-      const { item } = event.output_item_done;
-      if (item.kind === 'function_call') {
-        const { call_id, name, arguments: text } = item.function_call;
-        turn.calls.push([call_id, name, text]);
-      }
+      takeCall(turn, event.output_item_done.item);
     } else if (kind === 'done') {
-      const { reason, error, times } = event.done;
+      const { reason, error, times, output, token_output } = event.done;
       turn.done = at;
+      for (const item of output ?? []) {
+        takeCall(turn, item);
+        if (item.kind === 'message') turn.text += item.message.content.parts.parts.map((part) => part.output_text.text).join('');
+      }
+      for (const span of token_output?.spans ?? []) {
+        if (span.sampled) {
+          turn.ids += span.ids?.length ?? 0;
+          turn.logprobs += span.logprobs?.length ?? 0;
+        }
+      }
       if (times) turn.told = [times.queued ?? 0, times.pre_inference ?? 0, times.inference ?? 0, times.post_inference ?? 0];
       conversation.held = reason === 'DONE_REASON_TOOL_CALLS';
       if (!conversation.held) this.handles.delete(event.response);
       if (conversation.held || reason === 'DONE_REASON_COMPLETED') end();
       else fail(`${reason}: ${error?.message ?? ''}`);
     }
+  }
+}
+
+function takeCall(turn, item) {
+  if (item.kind === 'function_call') {
+    const { call_id, name, arguments: text } = item.function_call;
+    turn.calls.push([call_id, name, text]);
   }
 }
 
