@@ -278,13 +278,17 @@ def test_files_that_the_map_cannot_use_are_left_out_with_their_reason() -> None:
     assert observe(failed) == "no rollout ended well"
 
 
-def test_a_driver_that_one_file_lacks_is_not_on_the_map() -> None:
-    files = [*grid()[1:], measured("long-history", dict(list(MACHINE.items())[:3]), history="1024", rtt="0ms")]
+def test_a_driver_is_fitted_to_the_files_that_have_it() -> None:
+    files = [measured("long-history", dict(list(MACHINE.items())[:3]), history="1024", rtt="0ms"), *grid()[1:]]
+    made = the_map([*files, *CHECKS])
+    assert made.model.costs["http-full-new"].later[0] == pytest.approx([0.004, 0.02, 1.0], abs=1e-6)
+    files = [measured("long-history", dict(list(MACHINE.items())[:3]), history="1024", rtt="0ms"), *grid()[:2]]
+    files.append(measured("long-history", dict(list(MACHINE.items())[:3]), history="102400", rtt="0ms"))
     assert "http-full-new" not in the_map([*files, *CHECKS]).model.costs
 
 
 def test_fitting_nothing_is_refused() -> None:
-    with pytest.raises(TooLittle, match="no file"):
+    with pytest.raises(TooLittle, match="found nothing"):
         fit([], [])
 
 

@@ -65,12 +65,10 @@ class Model:
     costs: dict[str, Cost]
     sure: bool
     """Whether there were repetitions to draw from; without them no interval has an end."""
-    histories: tuple[float, float]
-    """Bytes, the least and the most that were fitted."""
-    rtts: tuple[float, float]
-    """Seconds, the least and the most that were fitted."""
-    points: int
-    """How many pairs of history and round trip."""
+    longest: float
+    """Bytes of the longest history that was fitted."""
+    farthest: float
+    """Seconds of the longest round trip that was fitted."""
 
     def predict(self, driver: str, steps: Sequence[Step], rtt: float) -> Vector:
         """Returns how long a rollout takes in seconds: by the fit, then by each draw. Draws of two drivers belong
@@ -108,70 +106,81 @@ def terms(whole: float, rtt: float) -> Vector:
 
 
 def fit(files: Sequence[Played], counted: Sequence[Played], *, draws: int = DRAWS, seed: int = 0) -> Model:
-    """Fits all drivers that every file has.
+    """Fits each driver to the files that have it, where those suffice.
 
     Args:
         files: Those to fit, all of one way.
         counted: Those whose bytes say what drivers send; they may have any way.
-        draws: Of the bootstrap: repetitions are drawn anew for each file, the same for all drivers, so that what
+        draws: Of the bootstrap: repetitions are drawn anew for each file, the same for all its drivers, so that what
             slowed down all is no difference.
         seed: Makes it repeatable.
 
     Raises:
-        TooLittle: There are fewer than two histories or two round trips, or always the same of both together.
+        TooLittle: No driver has two histories and two round trips of which one changes while the other does not.
     """
-    if not files:
-        raise TooLittle("no file to fit")
-    drivers = [name for name in files[0].runs if all(name in each.runs for each in files)]
-    corners = {(each.steps[0].whole, each.rtt) for each in files}
-    histories, rtts = sorted({each[0] for each in corners}), sorted({each[1] for each in corners})
-    grid = np.array([terms(*corner) for corner in corners])
-    if not drivers or np.linalg.matrix_rank(grid) < _TERMS:
-        found = ", ".join(f"{history / 1024:,.0f} KiB at {rtt * 1000:g} ms" for history, rtt in sorted(corners))
-        raise TooLittle(
-            f"expected two histories and two round trips, each changed alone, with the same drivers, found {found}"
-        )
-    numbers = [sorted(set[int].intersection(*(set(each.runs[name]) for name in drivers))) for each in files]
-    if not all(numbers):
-        raise TooLittle("expected one repetition at least that all drivers have in each file")
     # Not a secret: the same files have to give the same map.
     choice = np.random.default_rng(seed)
-    drawn = [np.vstack([np.arange(len(each)), choice.integers(len(each), size=(draws, len(each)))]) for each in numbers]
-    costs = {name: _cost(name, files, counted, numbers, drawn) for name in drivers}
+    drawn: list[_Drawn] = []
+    for each in files:
+        if numbers := list(each.repetitions):
+            picks = np.vstack([np.arange(len(numbers)), choice.integers(len(numbers), size=(draws, len(numbers)))])
+            drawn.append(_Drawn(each, numbers, picks))
+    used = {name: [each for each in drawn if name in each.file.runs] for name in dict.fromkeys(_names(files))}
+    fitted = {name: those for name, those in used.items() if _suffice(those)}
+    corners = {(each.steps[0].whole, each.rtt) for each in files}
+    if not fitted:
+        found = ", ".join(f"{history / 1024:,.0f} KiB at {rtt * 1000:g} ms" for history, rtt in sorted(corners))
+        raise TooLittle(
+            "expected two histories and two round trips, each changed alone, with repetitions that all drivers of a "
+            f"file have, found {found or 'nothing'}"
+        )
     return Model(
         way=files[0].way,
-        costs=costs,
-        sure=min(map(len, numbers)) > 1,
-        histories=(histories[0], histories[-1]),
-        rtts=(rtts[0], rtts[-1]),
-        points=len(corners),
+        costs={name: _cost(name, those, counted) for name, those in fitted.items()},
+        sure=all(len(each.numbers) > 1 for those in fitted.values() for each in those),
+        longest=max(history for history, _ in corners),
+        farthest=max(rtt for _, rtt in corners),
     )
 
 
-def _cost(
-    driver: str,
-    files: Sequence[Played],
-    counted: Sequence[Played],
-    numbers: Sequence[Sequence[int]],
-    drawn: Sequence[NDArray[np.int64]],
-) -> Cost:
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A file with the repetitions that all its drivers have, and which of them each draw takes."""
+
+    file: Played
+    numbers: Sequence[int]
+    picks: NDArray[np.int64]
+    """Places in `numbers`, a row for each draw, all of them in the first."""
+
+
+def _names(files: Sequence[Played]) -> list[str]:
+    return [name for each in files for name in each.runs]
+
+
+def _suffice(files: Sequence[_Drawn]) -> bool:
+    rows = [terms(each.file.steps[0].whole, each.file.rtt) for each in files]
+    return bool(rows) and int(np.linalg.matrix_rank(np.array(rows))) == _TERMS
+
+
+def _cost(driver: str, files: Sequence[_Drawn], counted: Sequence[Played]) -> Cost:
     sending = sent(
         [Counted(each.steps, run.up, run.down) for each in counted for run in each.runs.get(driver, {}).values()]
     )
-    anew = all(run.anew for each in files for run in each.runs[driver].values())
+    anew = all(run.anew for each in files for run in each.file.runs[driver].values())
     rows_first: list[Vector] = []
     rows_later: list[Vector] = []
     first: list[Vector] = []
     later: list[Vector] = []
-    for each, present, picks in zip(files, numbers, drawn, strict=True):
-        added = _extras(each.way, sending, anew, each.steps, each.rtt)
-        follow = len(each.steps) - 1
-        runs = [each.runs[driver][number] for number in present]
-        rows_first.append(terms(each.steps[0].whole, each.rtt))
-        rows_later.append(sum((terms(step.whole, each.rtt) for step in each.steps[1:]), np.zeros(_TERMS)) / follow)
+    for each in files:
+        steps, rtt = each.file.steps, each.file.rtt
+        added = _extras(each.file.way, sending, anew, steps, rtt)
+        follow = len(steps) - 1
+        runs = [each.file.runs[driver][number] for number in each.numbers]
+        rows_first.append(terms(steps[0].whole, rtt))
+        rows_later.append(sum((terms(step.whole, rtt) for step in steps[1:]), np.zeros(_TERMS)) / follow)
         # The median of repetitions: one that something else slowed down should not bend the fit.
-        first.append(np.median(np.array([run.first for run in runs])[picks], axis=1) - added[0])
-        later.append(np.median(np.array([run.later for run in runs])[picks], axis=1) - sum(added[1:]) / follow)
+        first.append(np.median(np.array([run.first for run in runs])[each.picks], axis=1) - added[0])
+        later.append(np.median(np.array([run.later for run in runs])[each.picks], axis=1) - sum(added[1:]) / follow)
     return Cost(sending, anew, _solved(rows_first, first), _solved(rows_later, later))
 
 

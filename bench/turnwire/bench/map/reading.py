@@ -27,7 +27,7 @@ class Map:
     cells: Sequence[Cell]
     checks: Sequence[Check]
     errors: dict[str, float]
-    """By how many seconds a turn the saving of each driver against the baseline is off at most, where it was checked."""
+    """By how many seconds a turn each driver's saving against the baseline is off at most, where it was checked."""
     fitted: Sequence[Played]
     held_out: Sequence[Played]
 
@@ -66,7 +66,7 @@ def _map(way: Way, files: Sequence[Played], counted: Sequence[Played], profile: 
         return NoMap(way, str(error))
     choices = [name for _, drivers in STEPS for name in drivers]
     if BASELINE not in model.costs or not any(name in model.costs for name in choices):
-        return NoMap(way, f"expected {BASELINE} and one of {', '.join(choices)} in each file of long-history")
+        return NoMap(way, f"expected {BASELINE} and one of {', '.join(choices)} in files that suffice for a fit")
     errors = {
         name: max(each.error for each in savings)
         for name in model.costs

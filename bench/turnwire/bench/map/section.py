@@ -107,13 +107,13 @@ def _beyond(made: Map) -> list[str]:
 
     most, farthest = max(map(longest, made.cells)), max(each.place.rtt for each in made.cells)
     said: list[str] = []
-    if most > model.histories[1]:
+    if most > model.longest:
         said.append(
-            f"Conversations of the map grow to {size(most)}; what is beyond {size(round(model.histories[1]))} follows "
+            f"Conversations of the map grow to {size(most)}; what is beyond {size(round(model.longest))} follows "
             "from the fit and was not measured."
         )
-    if farthest > model.rtts[1]:
-        said.append(f"Round trips beyond {model.rtts[1] * 1000:g} ms follow from the fit and were not measured.")
+    if farthest > model.farthest:
+        said.append(f"Round trips beyond {model.farthest * 1000:g} ms follow from the fit and were not measured.")
     return said
 
 

@@ -137,7 +137,7 @@ def losing(cells: Sequence[Cell]) -> list[str]:
                 f"{_cells(len(slower))}, most {_figure(worst.of_ours[other])} {_where(worst)}."
             )
     if not any(each.of_ours for each in cells):
-        return [f"Whether gRPC loses is not known: {OURS} was not measured in each file of the fit."]
+        return [f"Whether gRPC loses is not known: {OURS} was not measured where the fit needs it."]
     return said or ["gRPC is slower for certain in no cell, against none of them."]
 
 
