@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -72,6 +74,37 @@ def test_rollouts_that_were_interrupted_go_on(tmp_path: Path, ended: str, standi
     command = f"python -m turnwire.bench.run codex-fix --out {path}"
     write(Results(Options(command, "codex-fix", "", {}, [], 1, []), FACTS, ended=ended), path)
     assert judge(head(path), RUN, FACTS).standing is standing
+
+
+@pytest.mark.parametrize(
+    ("drivers", "repeat", "standing"),
+    [
+        ("a,b", 3, Standing.DONE),
+        ("c,b,a", 5, Standing.DONE),
+        ("a", 3, Standing.BEGUN),
+        ("a,b", 2, Standing.BEGUN),
+    ],
+    ids=["the-same", "more", "fewer-drivers", "fewer-repetitions"],
+)
+def test_rollouts_of_more_drivers_and_repetitions_are_good_and_fewer_are_gone_on_with(
+    drivers: str, repeat: int, standing: Standing
+) -> None:
+    asked = replace(RUN, arguments=("codex-fix", "--drivers", "a,b", "--repeat", "3", "--tls"))
+    command = f"python -m turnwire.bench.run codex-fix --drivers {drivers} --repeat {repeat} --tls --out f.json"
+    found = msgspec.convert({"machine": FACTS, "ended": "complete", "options": {"command": command}}, Head)
+    assert judge(found, asked, FACTS).standing is standing
+    assert judge(found, replace(asked, arguments=asked.arguments[:-1]), FACTS).standing is Standing.ANEW
+
+
+def test_steps_of_one_name_measure_the_same_in_every_suite() -> None:
+    by_name: dict[str, Step] = {}
+    for suite in SUITES.values():
+        for step in suite.steps:
+            other = by_name.setdefault(step.name, step)
+            command = f"python -m turnwire.bench.{other.module} {shlex.join(other.arguments)}"
+            options = {"command": command} if step.module == "run" else None
+            found = {"machine": FACTS, "ended": "complete", "command": command, "options": options}
+            assert judge(msgspec.convert(found, Head), step, FACTS).standing is not Standing.ANEW, step.name
 
 
 def test_a_command_is_known_again_wherever_its_file_was_written() -> None:

@@ -118,7 +118,7 @@ def p3(found: Measurements) -> list[Line]:
     what = ("P3", "TTFT of a late turn, everything cached against nothing", "at least 45% better")
     ablation = found.of(Ablation)
     if ablation is None or not ablation.figures.figures:
-        return [missing(*what, "make bench-ablation ARGS='--out bench-results/ablation.json'")]
+        return [missing(*what, RUN)]
     figures = [(each.model, taken(each.saved or [each.better])) for each in ablation.figures.figures]
     words = "; ".join(f"{model}: {spread(figure, 100, 0)}%" for model, figure in figures)
     return [judged(*what, words, min((f for _, f in figures), key=lambda f: f.value), _BETTER, least=True)]

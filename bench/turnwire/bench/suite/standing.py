@@ -77,17 +77,44 @@ def arguments(command: str) -> Sequence[str]:
 
 
 def judge(found: Head | None, step: Step, machine: Mapping[str, Any]) -> Judged:
-    """Returns how a step stands, by what its file says of itself."""
+    """Returns how a step stands, by what its file says of itself.
+
+    Rollouts of more drivers and repetitions than the step's are good for it, too; where there are fewer, what is
+    missing is measured and what is there stays.
+    """
     if found is None:
         return Judged(Standing.ANEW)
-    if list(arguments(found.typed)) != [f"turnwire.bench.{step.module}", *step.arguments]:
+    there, wanted = _parted(arguments(found.typed)), _parted([f"turnwire.bench.{step.module}", *step.arguments])
+    if there.rest != wanted.rest:
         return Judged(Standing.ANEW, "it was measured with other options")
     if found.machine != machine:
         return Judged(Standing.ANEW, "it was measured on another machine or with other versions")
-    if found.ended == COMPLETE:
-        return Judged(Standing.DONE)
-    # Nothing but rollouts is kept run by run.
-    return Judged(Standing.ANEW if found.options is None else Standing.BEGUN)
+    if found.options is None:
+        return Judged(Standing.DONE if found.ended == COMPLETE else Standing.ANEW)
+    enough = there.drivers >= wanted.drivers and there.repeat >= wanted.repeat
+    return Judged(Standing.DONE if found.ended == COMPLETE and enough else Standing.BEGUN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parted:
+    """A command's options, those apart that say how much is measured and not what."""
+
+    rest: list[str]
+    drivers: frozenset[str]
+    repeat: int
+
+
+def _parted(words: Sequence[str]) -> _Parted:
+    rest: list[str] = []
+    much = {"--drivers": "", "--repeat": "0"}
+    names = iter(words)
+    for word in names:
+        if word in much:
+            much[word] = next(names, "")
+        else:
+            rest.append(word)
+    repeat = much["--repeat"]
+    return _Parted(rest, frozenset(much["--drivers"].split(",")), int(repeat) if repeat.isdecimal() else 0)
 
 
 def left(steps: Sequence[Step], planned: float, took: float) -> float:

@@ -1,7 +1,8 @@
 """What each suite measures: data, and nothing else.
 
-Above it: the command. Below it: nothing. A step is a measuring module with its options; its file's name is its own. The
-times are what a step takes on two cores, and only there for the estimate of what is left.
+Above it: the command. Below it: nothing. A step is a measuring module with its options; its file's name is its own. A
+file of one suite serves the others, so steps of one name differ in no more than drivers and repetitions of rollouts.
+The times are what a step takes on two cores, and only there for the estimate of what is left.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ HEADLINE: Final = ("grpc-append", "native-append", "ws-append", "http-full", "ht
 """Encoding, transport and shape told apart by as few drivers as can be, and both kinds of stateless HTTP."""
 FEW: Final = ("grpc-append", "ws-append", "http-chained", "http-full")
 _FEWEST: Final = ("grpc-append", "ws-append", "http-full")
+MAPPED: Final = (*HEADLINE, "ws-create", "http-chained")
+"""Whom the map of what matters compares."""
 _BUDGET_DOORS: Final = (
     "gRPC, one stream",
     "WebSocket, 16 lanes a socket",
@@ -94,6 +97,8 @@ _TOOK: Final = {"65": 7.0, "1000": 5.0, "4000": 3.5}
 _TURNS: Final = {"65": 5, "1000": 29, "4000": 29}
 _HISTORIES: Final = {"1KiB": 1.0, "100KiB": 1.0, "1MiB": 1.5, "10MiB": 4.0}
 """History at the start, and seconds of a run without a network."""
+_CORNERS: Final = (("1KiB", "20ms"), ("1KiB", "100ms"), ("1MiB", "100ms"))
+"""Where turns are measured over a way with TLS and TCP's window: what a fit needs at least."""
 
 
 def _grid() -> list[Step]:
@@ -110,25 +115,57 @@ def _grid() -> list[Step]:
 
 
 def _histories() -> list[Step]:
+    """Returns what turns cost by history and round trip, to which the map is fitted."""
     return [
-        rollouts(f"history-{size}-{trip}", "long-history", FEW, 3, each, "--history", size, "--rtt", trip)
+        rollouts(
+            f"history-{size}-{trip}",
+            "long-history",
+            FEW if size == "10MiB" else MAPPED,
+            3 if size == "10MiB" else 5,
+            each + 11 * float(trip.removesuffix("ms")) / 1000,
+            *("--history", size, "--rtt", trip),
+        )
         for size, each in _HISTORIES.items()
-        for trip in ("0ms", "50ms")
+        for trip in ("0ms", "100ms")
+    ]
+
+
+def _held_out() -> list[Step]:
+    """Returns what the map's prediction is held against beside other steps: long and fast, between what was fitted."""
+    far = ("--rtt", "50ms", "--tps", "4000")
+    return [
+        rollouts("map-1MiB", "long-history", MAPPED, 5, 2.0, "--history", "1MiB", *far),
+        rollouts("map-300KiB", "long-history", MAPPED, 5, 1.5, "--history", "300KiB", *far),
+    ]
+
+
+def _secure() -> list[Step]:
+    """Returns the same over a way with TLS and TCP's window, where bytes and connections cost most."""
+    way = ("--tls", "--slow-start")
+    return [
+        *(
+            rollouts(f"tls-{size}-{trip}", "long-history", MAPPED, 3, 3.0, "--history", size, "--rtt", trip, *way)
+            for size, trip in _CORNERS
+        ),
+        rollouts("codex-tls", "codex-fix", MAPPED, 3, 8.0, *way),
+        # Slow enough for the window to close while the model speaks.
+        rollouts("codex-tls-250tps", "codex-fix", MAPPED, 3, 6.0, "--tps", "250", "--turns", "8", *way),
     ]
 
 
 _FULL: Final = Suite(
     "budgets P1 to P7 at full size, speeds, round trips, histories, TLS, lanes and bursts",
     (
-        Step("turns", "turns", (), 60),
+        Step("turns-full", "turns", (), 60),
         Step("memory", "memory", (), 25),
-        Step("ablation", "ablation", (), 120),
+        Step("ablation-full", "ablation", (), 120),
         Step("pace", "pace", (), 30),
-        Step("doors", "doors", (*_DOORS_OPTIONS[2:], "--lanes", "1,16,64,200"), 320),
+        Step("doors-full", "doors", (*_DOORS_OPTIONS[2:], "--lanes", "1,16,64,200"), 320),
         rollouts("codex-fix", "codex-fix", (*HEADLINE, "grpc-create", "ws-create", "http-chained"), 5, 6.6),
         *_grid(),
         *_histories(),
-        rollouts("codex-tls", "codex-fix", HEADLINE, 3, 7.5, "--tls", "--slow-start"),
+        *_held_out(),
+        *_secure(),
         rollouts("chat-short", "chat-short", FEW, 3, 6.0),
         rollouts("subagents", "subagents", FEW, 3, 3.5),
         rollouts("burst", "burst", FEW, 3, 1.5),
