@@ -8,9 +8,11 @@ where things lie in memory); within it the drivers take turns, beginning with an
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -75,7 +77,7 @@ def play(job: Job) -> RunRecord:
 
 def verify(scenario: Scenario, drivers: Sequence[str], flags: Sequence[str], told: Told) -> dict[str, str]:
     """Plays the rollout once with each driver; returns what is wrong by driver, nothing where text and tool calls are
-    those of the scenario.
+    those of the scenario. Nothing is timed, so as many drivers as there are cores are at it at once.
 
     Raises:
         RuntimeError: A process did not start.
@@ -84,13 +86,19 @@ def verify(scenario: Scenario, drivers: Sequence[str], flags: Sequence[str], tol
     wrong: dict[str, str] = {}
     bridge = any(DRIVERS[name].bridged for name in drivers)
     with standing(compile_rollout(quick).script, quick.network, bridge=bridge, flags=flags) as stand:
-        for name in drivers:
-            record = play(stand.job(name, quick, 0))
-            failures = [record.failure, *(rollout.failure for rollout in record.rollouts)]
-            if found := next((failure for failure in failures if failure), ""):
-                wrong[name] = found
-            told(f"verify {name}")
-    return wrong
+        pool = ThreadPoolExecutor(os.cpu_count())
+        playing = {pool.submit(play, stand.job(name, quick, 0)): name for name in drivers}
+        try:
+            for done in as_completed(playing):
+                record = done.result()
+                failures = [record.failure, *(rollout.failure for rollout in record.rollouts)]
+                if found := next((failure for failure in failures if failure), ""):
+                    wrong[record.driver] = found
+                told(f"verify {record.driver}")
+        finally:
+            # Whoever is interrupted does not wait for the rest, which fails as soon as the server is gone.
+            pool.shutdown(wait=False, cancel_futures=True)
+    return {name: wrong[name] for name in drivers if name in wrong}
 
 
 def measure(results: Results, scenario: Scenario, path: Path | None, told: Told) -> None:

@@ -14,7 +14,6 @@ from turnwire.bench.drivers.grpc_session import GrpcSession
 from turnwire.bench.drivers.grpc_streams import GrpcStreams
 from turnwire.bench.drivers.http import Http
 from turnwire.bench.drivers.native import NativeSocket
-from turnwire.bench.drivers.null import Null
 from turnwire.bench.drivers.port import Driver, Target
 from turnwire.bench.drivers.websocket import ALL, WebSocket
 from turnwire.bench.drivers.whole import Whole
@@ -24,6 +23,13 @@ from turnwire.bench.scenario.values import Scenario
 
 def _any(scenario: Scenario) -> str:
     return ""
+
+
+def _null(target: Target, rollout: Rollout) -> Driver:
+    # Imported where it is played: it brings the server with it, whose memory must not be in that of other clients.
+    from turnwire.bench.drivers.null import Null
+
+    return Null(target, rollout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ DRIVERS: Final = {
         Entry("ws-one-append", "WebSocket, one socket, append", lambda t, r: WebSocket(t, r, hold=True, shared=ALL)),
         Entry("native-create", "WebSocket, turnwire.v1, create", lambda t, r: NativeSocket(t, r, hold=False)),
         Entry("native-append", "WebSocket, turnwire.v1, append", lambda t, r: NativeSocket(t, r, hold=True)),
-        Entry("null", "no door: core, engine and client in one process", Null, direct=True),
+        Entry("null", "no door: core, engine and client in one process", _null, direct=True),
         Entry("bridge", "bridge: WebSocket, then gRPC", lambda t, r: WebSocket(t, r, bridged=True), bridged=True),
     )
 }
