@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from turnwire.bench.campaign import order, together
-from turnwire.bench.drivers.port import Called, Turn
+from turnwire.bench.drivers.port import IDS, LOGPROBS, TEXT_LOGPROBS, Called, Turn
 from turnwire.bench.drivers.records import RolloutRecord, RunRecord
 from turnwire.bench.drivers.rollouts import differences, starts
 from turnwire.bench.measured import ResultsError
@@ -214,3 +214,13 @@ def test_differences_are_told_shortly() -> None:
     [text, calls] = differences(Turn(text=["b"]), planned)
     assert text.endswith("(500 characters), found 'b'")
     assert "found '[]'" in calls
+
+
+def test_token_ids_and_log_probabilities_are_counted_where_they_were_asked_for() -> None:
+    planned = PlannedTurn("a", (), "", 9, 0.0, 0.0, 0.0, text_tokens=4)
+    right = {IDS: 9, LOGPROBS: 9, TEXT_LOGPROBS: 4}
+    assert differences(Turn(text=["a"], counts=right), planned) == []
+    assert differences(Turn(text=["a"], counts=right | {IDS: 0, TEXT_LOGPROBS: 9}), planned) == [
+        "token ids: expected 9, found 0",
+        "log-probabilities of text: expected 4, found 9",
+    ]

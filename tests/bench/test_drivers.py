@@ -17,7 +17,7 @@ from turnwire.bench.drivers.play import run
 from turnwire.bench.drivers.registry import DRIVERS
 from turnwire.bench.scenario.compiling import compile_rollout
 from turnwire.bench.scenario.reading import read
-from turnwire.bench.scenario.values import Idle, Load
+from turnwire.bench.scenario.values import Idle, Load, Output
 from turnwire.bench.stand import Stand, standing
 
 SOURCE = """
@@ -111,6 +111,36 @@ async def test_each_piece_of_text_is_noted_where_it_is_asked_for() -> None:
             moments = [moment for moment, _ in pieces]
             assert moments == sorted(moments)
             assert moments[0] > 0
+
+
+DONE_ONLY = replace(SCENARIO, output=Output(done_only=True, token_ids=True, logprobs=True))
+
+
+@pytest.mark.parametrize(
+    "driver",
+    ["null", "grpc-create", "grpc-append", "grpc-streams", "grpc-node", "native-append", "http-full", "http-chained"],
+)
+async def test_a_trainer_gets_everything_with_the_end_and_nothing_before(stand: Stand, driver: str) -> None:
+    if reason := DRIVERS[driver].refusal(DONE_ONLY):
+        pytest.skip(reason)
+    record = await run(stand.job(driver, DONE_ONLY, 0))
+    [rollout] = record.rollouts
+    assert (record.failure, rollout.failure) == ("", "")
+    assert [turn.ttft for turn in rollout.turns] == [turn.took for turn in rollout.turns]
+
+
+@pytest.mark.parametrize("driver", ["ws-append", "bridge"])
+async def test_where_all_is_streamed_a_trainer_gets_it_streamed(stand: Stand, driver: str) -> None:
+    [rollout] = (await run(stand.job(driver, DONE_ONLY, 0))).rollouts
+    assert rollout.failure == ""
+    assert any(turn.ttft < turn.took for turn in rollout.turns)
+
+
+@pytest.mark.parametrize("driver", ["grpc-create", "http-full"])
+async def test_what_is_not_streamed_costs_fewer_bytes_down(stand: Stand, driver: str) -> None:
+    scenario = replace(SCENARIO, output=Output(done_only=True))
+    sizes = [(await run(stand.job(driver, each, 0))).bytes_down for each in (scenario, SCENARIO)]
+    assert 0 < sizes[0] < sizes[1]
 
 
 async def test_rollouts_that_begin_at_random_are_all_played(stand: Stand) -> None:

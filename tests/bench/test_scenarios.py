@@ -10,7 +10,7 @@ import pytest
 from turnwire.bench.scenario.compiling import MODEL, at_once, compile_rollout, inference_time
 from turnwire.bench.scenario.material import make
 from turnwire.bench.scenario.reading import ScenarioError, load, read, shipped
-from turnwire.bench.scenario.values import Kind, Material, Speed
+from turnwire.bench.scenario.values import STREAMED, Kind, Material, Output, Speed
 from turnwire.server.engine.scripted.scenario import load_scenario
 
 WHOLE = """
@@ -36,6 +36,11 @@ instructions = "2KiB"
 tools = "6KiB"
 history = "10KiB"
 message = "300B"
+
+[output]
+verbosity = "done"
+token_ids = true
+logprobs = true
 
 [fork]
 after = 2
@@ -88,6 +93,7 @@ def test_a_file_that_says_everything_is_read() -> None:
     assert scenario.fork is not None
     assert (scenario.fork.after, scenario.fork.lanes) == (2, 8)
     assert [len(turn.calls) for turn in scenario.turns] == [2, 0, 0, 0]
+    assert scenario.output == compile_rollout(scenario).output == Output(done_only=True, token_ids=True, logprobs=True)
     assert scenario.turns[0].calls[0].output == Material(Kind.TEST_LOG, 8192)
 
 
@@ -95,6 +101,7 @@ def test_the_smallest_file_is_one_turn() -> None:
     scenario = read("[[turn]]\ntext = 5\n", "small.toml")
     assert math.isinf(scenario.speed.tokens_per_second)
     assert scenario.load.rollouts == 1
+    assert scenario.output == STREAMED
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
@@ -107,7 +114,7 @@ def test_shipped_scenarios_can_be_played(name: str) -> None:
 
 
 def test_what_is_shipped_is_what_the_docs_name() -> None:
-    assert set(shipped()) >= {"chat-short", "codex-fix", "long-history", "fleet", "subagents", "burst", "idle"}
+    assert set(shipped()) >= {"chat-short", "codex-fix", "long-history", "fleet", "subagents", "burst", "idle", "rl"}
     assert load("codex-fix").tool_calls == 30
 
 
@@ -141,6 +148,9 @@ def test_mistakes_are_all_told_with_line_and_key() -> None:
         ("[network]\nslow_start = true\n[[turn]]\ntext = 1", "network.slow_start", "`rtt` is 0"),
         ("[fork]\nafter = 1\n[[turn]]\ntext = 1", "fork.after", "fewer than the 1 turns"),
         ('[fork]\n[[turn]]\n[[turn.call]]\nname = "a"\n[[turn]]\ntext = 1', "fork.after", "turn 1 calls tools"),
+        ("[output]\ntoken_ids = true\n[[turn]]\ntext = 1", "output.token_ids", 'needs `verbosity = "done"`'),
+        ('[output]\nverbosity = "all"\n[[turn]]\ntext = 1', "output.verbosity", '"deltas"'),
+        ("[output]\nlogprobs = 3\n[[turn]]\ntext = 1", "output.logprobs", "true or false"),
         ('[[turn]]\n[[turn.call]]\nname = "a"', "turn", "the last turn calls tools"),
         ('[[turn]]\nthink = "1s"\n[[turn.call]]\nname = "a"\n[[turn]]\ntext = 1', "turn[0].think", "not the user"),
         ("[[turn]]\ntext = 1\nrepeat = 1000\n[[turn]]\ntext = 1", "turn", "at most 1000 turns"),
@@ -162,6 +172,7 @@ def test_the_client_knows_what_the_model_will_say_and_how_long_that_takes() -> N
     assert second.text == script.turns[1].text
     # 50 tokens, four at once, 200 a second: the last burst is the 13th, due 12 times 20 ms after the first.
     assert (second.tokens, second.first_token) == (50, 0.03)
+    assert (first.text_tokens, second.text_tokens) == (20, 50)
     assert second.inference == pytest.approx(0.03 + 12 * 0.02)
     assert (first.pause, second.pause, last.pause) == (0.25, 1.0, 0.0)
     assert (first.reply, len(second.reply), last.reply) == ("", 200, "")

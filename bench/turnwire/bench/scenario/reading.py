@@ -216,16 +216,13 @@ def _request(table: Table) -> Request:
 
 
 def _output(table: Table) -> Output:
-    output = Output(
-        table.choice("verbosity", _VERBOSITIES) or False,
-        table.boolean("token_ids") or False,
-        table.boolean("logprobs") or False,
-    )
-    for key in ("token_ids", "logprobs"):
-        if table.boolean(key) and not output.done_only:
+    done_only = table.choice("verbosity", _VERBOSITIES) or False
+    extras = {key: table.boolean(key) or False for key in ("token_ids", "logprobs")}
+    for key, wanted in extras.items():
+        if wanted and not done_only:
             table.problem(key, 'comes with the end of what was said: it needs `verbosity = "done"`')
     table.refuse_unknown_keys()
-    return output
+    return Output(done_only, **extras)
 
 
 def _fork(table: Table | None, turns: Sequence[Turn]) -> Fork | None:
