@@ -15,6 +15,8 @@ from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolSet
 if TYPE_CHECKING:
     from tests.grpc.conftest import Door, Doors, Peer
 
+    from turnwire.server.runtime.services import Services
+
 
 Case = tuple[str, dict[str, Any], str, str | None]
 """What is wrong, the request, and the code and the parameter it is refused with."""
@@ -342,3 +344,13 @@ async def test_a_session_can_be_described_at_any_time(door: Door, peer: Peer) ->
     await peer.send(ping={"nonce": 1, "describe": True})
     assert await peer.until("opened") == first
     await door.completes(peer)
+
+
+async def test_tokens_over_grpc_wait_for_company_where_neither_client_nor_operator_says(open_door: Doors) -> None:
+    def unsaid(services: Services) -> None:
+        services.batch_window = None
+
+    door = await open_door(services_of=unsaid)
+    peer = door.connect()
+    await peer.send(open={})
+    assert (await peer.until("opened")).batch_window.ToMilliseconds() == 2

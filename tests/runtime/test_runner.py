@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from turnwire.server.engine.port import Engine
+from turnwire.server.engine.stepped import StepEngine
+from turnwire.server.runtime.runner import SessionRunner
 from turnwire.server.session.chunks import CallDelta, CallEnd, CallStart, Channel, TextChunk
 from turnwire.server.session.effects import Prepare, Prepared, ToolResult
 from turnwire.server.session.hosted import Listed, Target
 from turnwire.server.session.session import Session
+from turnwire.server.testing import ManualClock, make_services
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import DoneReason
 from turnwire.v1.tool_pb2 import ToolSet
@@ -254,7 +257,8 @@ async def test_the_batch_window_delays_text_and_nothing_else(make_desk: MakeDesk
     desk.engine.emit(0, text("b"))
     assert await desk.idle()
     desk.clock.advance(0.006)
-    assert (await desk.until("output_text_delta")).output_text_delta.delta == "ab"
+    # Its client did not ask for a window, so it gets what the engine said piece by piece.
+    assert [event.output_text_delta.delta for event in await desk.batch() or ()] == ["a", "b"]
     desk.engine.emit(0, text("c"))
     desk.engine.finish(0)
     assert [event.WhichOneof("event") for event in await desk.batch() or ()] == [
@@ -262,6 +266,55 @@ async def test_the_batch_window_delays_text_and_nothing_else(make_desk: MakeDesk
         "output_item_done",
         "done",
     ]
+
+
+async def test_a_batch_window_delays_nothing_that_comes_more_seldom(make_desk: MakeDesk) -> None:
+    desk = make_desk(batch_window=0.01)
+    desk.create()
+    await desk.until("created")
+    desk.engine.emit(0, text("first"))
+    await desk.until("output_text_delta")
+    for piece in ("a", "b", "c"):
+        desk.clock.advance(0.011)
+        desk.engine.emit(0, text(piece))
+        assert (await desk.until("output_text_delta")).output_text_delta.delta == piece
+
+
+async def test_a_batch_window_that_passes_when_all_was_sent_wakes_nobody(make_desk: MakeDesk) -> None:
+    desk = make_desk(batch_window=0.01)
+    desk.create()
+    await desk.until("created")
+    desk.engine.emit(0, text("first"))
+    await desk.until("output_text_delta")
+    desk.engine.emit(0, text("a"))
+    desk.send({"ping": {"nonce": 1}})
+    assert [event.WhichOneof("event") for event in await desk.batch() or ()] == ["pong", "output_text_delta"]
+    desk.clock.advance(0.011)
+    desk.engine.emit(0, text("b"))
+    assert (await desk.until("output_text_delta")).output_text_delta.delta == "b"
+
+
+async def test_a_client_that_asks_for_a_batch_window_gets_what_waited_in_one_piece(desk: Desk) -> None:
+    desk.send({"open": {"batch_window": "0.010s"}})
+    desk.create()
+    await desk.until("created")
+    desk.engine.emit(0, text("first"))
+    await desk.until("output_text_delta")
+    desk.engine.emit(0, text("a"))
+    desk.engine.emit(0, text("b"))
+    assert await desk.idle()
+    desk.clock.advance(0.011)
+    assert (await desk.until("output_text_delta")).output_text_delta.delta == "ab"
+
+
+@pytest.mark.parametrize(
+    ("said", "window"), [(None, 0.002), (0.0, 0.0), (0.005, 0.005)], ids=["unsaid", "none", "longer"]
+)
+async def test_the_door_says_how_long_tokens_wait_where_the_operator_does_not(
+    said: float | None, window: float
+) -> None:
+    services = make_services([StepEngine()], clock=ManualClock(), batch_window=said)
+    assert SessionRunner(services, "", "test", batch_window=0.002).session.batch_window == window
 
 
 async def test_a_client_that_floods_is_read_again_when_its_answers_are_taken(make_desk: MakeDesk) -> None:

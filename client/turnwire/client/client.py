@@ -53,8 +53,9 @@ def connect(
             WebSocket.
         api_key: The key, where the server has any. Send it over TLS or a local address only.
         verbosity: How much of each stream to send: `full`, `deltas`, `items` or `done`. None means deltas.
-        batch_window: Seconds that deltas after the first may wait to travel together, at most 0.1: fewer messages and
-            less work on both sides, for that much delay. None leaves it to the server.
+        batch_window: Seconds after a batch for which deltas wait to travel together in the next, at most 0.1: fewer
+            messages and less work on both sides, for that much delay. What waits is joined to longer deltas. The first
+            token of a response never waits. None leaves it to the server, and joins nothing; 0 is no window.
         streams: Over how many streams, each on a connection of its own, to spread the lanes. One stream lives on one
             worker of a server, so several use several.
         features: What the client says it understands.

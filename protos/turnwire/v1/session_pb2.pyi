@@ -96,7 +96,10 @@ class SessionOpen(_message.Message):
 
     @_builtins.property
     def batch_window(self) -> _duration_pb2.Duration:
-        """How long deltas after the first may wait to travel together, at most 100 ms. Unset means the server's choice (off)."""
+        """How long after a batch deltas wait for the next one, to travel together, at most 100 ms; set, waiting deltas of a
+        part are joined. The first token of a response never waits. Unset means the server's choice, 2 ms if its operator
+        says nothing, and no joining.
+        """
 
     def __init__(
         self,

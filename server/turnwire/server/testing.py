@@ -85,7 +85,7 @@ def make_services(
     tools: HostedTools | None = None,
     clock: Clock | None = None,
     observer: Observer | None = None,
-    batch_window: float = 0.0,
+    batch_window: float | None = 0.0,
     seals: Seals | None = None,
     store: MemoryStore | DurableStore | None = None,
     ledger: Ledger | None = None,

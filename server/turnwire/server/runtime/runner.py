@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -38,6 +39,7 @@ class SessionRunner:
         "_carrier",
         "_cut",
         "_ending",
+        "_left",
         "_linger",
         "_over",
         "_relief",
@@ -52,8 +54,13 @@ class SessionRunner:
         "session",
     )
 
-    def __init__(self, services: Services, principal: str, door: str, *, background: bool = False) -> None:
-        """Starts a session for a principal, behind a door named for metrics, or in the background of all doors."""
+    def __init__(
+        self, services: Services, principal: str, door: str, *, background: bool = False, batch_window: float = 0.0
+    ) -> None:
+        """Starts a session for a principal, behind a door named for metrics, or in the background of all doors.
+
+        `batch_window` (seconds) is the door's own, for where neither the client nor the operator says one.
+        """
         self.services = services
         self.door = door
         clock = services.clock
@@ -69,7 +76,7 @@ class SessionRunner:
                 tool_sets=services.tool_sets,
                 server=services.server,
                 features=FEATURES,
-                batch_window=services.batch_window,
+                batch_window=batch_window if services.batch_window is None else services.batch_window,
                 moment=clock.now,
                 background=background,
                 keep=services.keep(door),
@@ -93,6 +100,8 @@ class SessionRunner:
         self._relief: asyncio.Event | None = None
         """What whoever reads the client's events waits for; None while they may be read."""
         self._window: Timer | None = None
+        self._left = -math.inf
+        """When the last batch was taken."""
         self._linger: Timer | None = None
         self._ending = False
         """Whether the stream ends once everything was sent."""
@@ -199,7 +208,8 @@ class SessionRunner:
             self._settling = False
         if self._over:
             return
-        if self.session.sendable:
+        # Once the writer is to wake, more tokens change nothing; with many lanes most come then.
+        if not self._bell.rung and self.session.sendable:
             self._announce()
         if self.session.flooded and self._relief is None:
             self._relief = asyncio.Event()
@@ -212,16 +222,25 @@ class SessionRunner:
             self._relief = None
 
     def _announce(self) -> None:
-        """Wakes the writer, at once or when the batch window has passed."""
+        """Wakes the writer, at once or when the batch window has passed since the last batch.
+
+        Counted from there, and not from what waits now, it delays nothing that comes more seldom than batches may.
+        """
         window = self.session.batch_window
         if window <= 0 or self.session.urgent:
             self._bell.ring()
         elif self._window is None:
-            self._window = self.services.clock.call_at(self.services.clock.now() + window, self._window_passed)
+            now = self.services.clock.now()
+            due = self._left + window
+            if due <= now:
+                self._bell.ring()
+            else:
+                self._window = self.services.clock.call_at(due, self._window_passed)
 
     def _window_passed(self) -> None:
         self._window = None
-        self._bell.ring()
+        if self.session.sendable:
+            self._bell.ring()
 
     # Batches
 
@@ -236,11 +255,13 @@ class SessionRunner:
                 self._bell.hush()
                 # An event is taken whatever its size.
                 room = MAX_BATCH_BYTES if self.services.switches.delta_batching else 1
-                batch = session.pull(self.services.clock.now(), room)
+                now = self.services.clock.now()
+                batch = session.pull(now, room)
                 self.settle()
                 if not session.flooded:
                     self._relieve()
                 if batch is not None:
+                    self._left = now
                     if session.sendable:
                         self._bell.ring()
                     return batch

@@ -137,7 +137,8 @@ class Services:
     ledger: Ledger = field(default_factory=NoLedger)
     """Records what responses cost, and what those stand for that are stored."""
     server: str = "turnwire"
-    batch_window: float = 0.0
+    batch_window: float | None = None
+    """Seconds that tokens after the first wait for company, where a client does not say; None leaves it to the door."""
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
     """Live sessions by id, for look-ups of responses that are not stored."""
     visits: Visits = field(default_factory=Visits)

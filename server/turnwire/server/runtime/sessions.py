@@ -60,13 +60,14 @@ class SessionRoom:
         for runner in tuple(self._runners):
             runner.go_away(reason, grace, retry_after)
 
-    def enter(self, principal: str, door: str, *, background: bool = False) -> SessionRunner:
+    def enter(self, principal: str, door: str, *, background: bool = False, batch_window: float = 0.0) -> SessionRunner:
         """Gives a session, which has to be handed back to `leave`.
 
         Args:
             principal: Whose it is.
             door: The entrance, for metrics.
             background: Whether no connection owns it, so that its responses may run in the background.
+            batch_window: What the door lets tokens wait, in seconds, where nobody says.
 
         Raises:
             RequestError: There is no room, or the server is shutting down.
@@ -77,7 +78,7 @@ class SessionRoom:
         if len(self._runners) >= self._max_sessions or self._per_principal[principal] >= self._max_per_principal:
             message = "Too many sessions. Use lanes of the sessions you have, or close some."
             raise RequestError(make_error("too_many_connections", message, retry_after=1.0))
-        runner = SessionRunner(self.services, principal, door, background=background)
+        runner = SessionRunner(self.services, principal, door, background=background, batch_window=batch_window)
         self._runners.add(runner)
         self._per_principal[principal] += 1
         self._idle.clear()
@@ -97,13 +98,13 @@ class SessionRoom:
             self._idle.set()
 
     @contextmanager
-    def session(self, principal: str, door: str) -> Generator[SessionRunner, None, None]:
-        """Gives a session for the length of the block.
+    def session(self, principal: str, door: str, *, batch_window: float = 0.0) -> Generator[SessionRunner, None, None]:
+        """Gives a session for the length of the block; see `enter`.
 
         Raises:
             RequestError: There is no room, or the server is shutting down.
         """
-        runner = self.enter(principal, door)
+        runner = self.enter(principal, door, batch_window=batch_window)
         try:
             yield runner
         finally:

@@ -119,7 +119,7 @@ class Context:
         self.features: tuple[str, ...] = ()
         """Features in force."""
         self.max_event_bytes = MAX_EVENT_BYTES
-        self.outbox = Outbox(merge=config.batch_window > 0)
+        self.outbox = Outbox(merge=False)
         self.deadlines = Deadlines()
         self.requests = RequestMemory(config.limits.request_memory)
         self.effects: list[Effect] = []

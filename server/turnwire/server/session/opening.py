@@ -43,7 +43,8 @@ def open_session(context: Context, wish: SessionOpen) -> None:
     rules = find_rules(wish.rules)
     context.verbosity = wish.verbosity or context.verbosity
     context.batch_window = window if context.config.switches.delta_batching else 0.0
-    context.outbox.merge = context.batch_window > 0
+    # Only who asked for a window reckons with deltas of several tokens.
+    context.outbox.merge = wish.HasField("batch_window") and context.batch_window > 0
     context.session_credit = session_credit
     context.response_credit = response_credit
     context.max_event_bytes = max_event
