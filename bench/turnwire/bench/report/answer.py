@@ -11,17 +11,9 @@ from typing import Final
 from turnwire.bench.doors_cost import Cost
 from turnwire.bench.intervals import known
 from turnwire.bench.metrics.statistics import Interval
-from turnwire.bench.report.playing import Played
+from turnwire.bench.report.playing import OTHERS, Played
 from turnwire.bench.report.wording import number, percent
 
-OURS: Final = "grpc-append"
-OTHERS: Final = (
-    ("http-full", "HTTP with the whole history"),
-    ("http-chained", "HTTP chained"),
-    ("ws-append", "append over the official WebSocket"),
-    ("native-append", "append over WebSocket `turnwire.v1`"),
-)
-"""Whom append over gRPC is compared with, and their names."""
 MATTERS: Final = 0.05
 """A smaller share of the end-to-end time is called no difference that matters."""
 GRPC: Final = "gRPC, one stream"
@@ -51,7 +43,7 @@ def losses(rollouts: Sequence[Played]) -> list[str]:
         lost = [
             f"{played.setting} by {percent(figure.value)}"
             for played in rollouts
-            if (figure := played.faster(OURS, driver)) is not None and verdict(figure) == "loses"
+            if (figure := played.gains.get(driver)) is not None and verdict(figure) == "loses"
         ]
         if lost:
             said.append(f"Append over gRPC loses against {name} in: {'; '.join(lost)}.")
@@ -62,7 +54,7 @@ def tally(rollouts: Sequence[Played]) -> list[str]:
     """Returns, for each of those compared with, in how many settings gRPC wins, loses and makes no difference."""
     said: list[str] = []
     for driver, name in OTHERS:
-        figures = [figure for played in rollouts if (figure := played.faster(OURS, driver)) is not None]
+        figures = [figure for played in rollouts if (figure := played.gains.get(driver)) is not None]
         if not figures:
             continue
         counts = {kind: sum(1 for each in figures if verdict(each) == kind) for kind in ("wins", "even", "loses")}
@@ -87,7 +79,7 @@ def _many(count: int, what: str) -> str:
 
 def shape(rollouts: Sequence[Played]) -> list[str]:
     """Says whether the gain is gRPC's, or that of one connection with held state, by the same messages on WebSocket."""
-    figures = [each for played in rollouts if (each := played.faster(OURS, "native-append")) is not None]
+    figures = [each for played in rollouts if (each := played.gains.get("native-append")) is not None]
     judged = [verdict(each) for each in figures if verdict(each) != "unsure"]
     if not judged:
         return []
@@ -110,7 +102,7 @@ def played_as_shipped(rollouts: Sequence[Played]) -> list[str]:
     for played in rollouts:
         if played.results.options.overrides or played.scenario.idle is not None:
             continue
-        pairs = [(name, played.faster(OURS, driver)) for driver, name in OTHERS]
+        pairs = [(name, played.gains.get(driver)) for driver, name in OTHERS]
         words = [compared(name, figure) for name, figure in pairs if figure is not None]
         if words:
             said.append(f"{played.setting}: append over gRPC is {'; '.join(words)}.")

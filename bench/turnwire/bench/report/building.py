@@ -1,4 +1,4 @@
-"""Puts the report together: the short answer, the budgets, then a section for each kind of measurement.
+"""Puts the report together: the short answer, the budgets, the map, then a section for each kind of measurement.
 
 Above it: the command, and the suites. Below it: the sections. Pure.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from turnwire.bench.budgets.judging import budgets
 from turnwire.bench.folder import Folder
+from turnwire.bench.map.section import map_section
 from turnwire.bench.report import answer
 from turnwire.bench.report.document import Block, Document, Section, Table, Words
 from turnwire.bench.report.figures import Doors, Measurements, measurements
 from turnwire.bench.report.playing import Played, playing
 from turnwire.bench.report.sections import (
     ablation,
+    budget,
     endtoend,
     memory,
     overhead,
@@ -37,7 +40,9 @@ def build(folder: Folder) -> Document:
     return Document(
         TITLE,
         [
-            _answer(rollouts, measured),
+            _answer([played for played in rollouts if played.scenario.idle is None], measured),
+            budget.section(budgets(folder)),
+            map_section([file.content for file in folder.rollouts]),
             endtoend.section(rollouts),
             overhead.section(rollouts),
             stages.section(rollouts),

@@ -6,8 +6,9 @@ Above it: the report's sections. Below it: the folder, the scenario and the summ
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from turnwire.bench.folder import Broken, Folder
 from turnwire.bench.metrics.statistics import Interval
@@ -17,7 +18,16 @@ from turnwire.bench.scenario.compiling import compile_rollout
 from turnwire.bench.scenario.values import Scenario
 from turnwire.bench.summary import Headline, compare, headlines, least, remarks
 
-BASELINE = "http-full"
+OURS: Final = "grpc-append"
+OTHERS: Final = (
+    ("http-full", "HTTP with the whole history"),
+    ("http-chained", "HTTP chained"),
+    ("ws-append", "append over the official WebSocket"),
+    ("native-append", "append over WebSocket `turnwire.v1`"),
+)
+"""Whom append over gRPC is compared with, and their names."""
+BASELINE: Final = "http-full"
+"""Whom all are compared with in tables of single files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +41,13 @@ class Played:
     """Seconds."""
     lines: Sequence[Headline]
     """By driver, in the order asked for; compared with `BASELINE`."""
+    gains: Mapping[str, Interval]
+    """By which share `OURS` is faster than each of `OTHERS` that the file has."""
     remarks: Sequence[str]
 
     def line(self, driver: str) -> Headline | None:
         """Returns a driver's figures, where it has any."""
         return next((line for line in self.lines if line.driver == driver), None)
-
-    def faster(self, driver: str, other: str) -> Interval | None:
-        """Returns by which share a driver is faster than another; None where no repetition has both."""
-        return compare(self.results, driver, other)
 
     @property
     def setting(self) -> str:
@@ -97,5 +105,7 @@ def playing(folder: Folder) -> tuple[list[Played], list[Broken]]:
             continue
         idle = scenario.idle.sessions if scenario.idle else 0
         lines = headlines(file.content, floor, BASELINE, idle)
-        found.append(Played(file.name, file.content, scenario, floor, lines, remarks(lines, file.content)))
+        pairs = ((driver, compare(file.content, OURS, driver)) for driver, _ in OTHERS)
+        gains = {driver: figure for driver, figure in pairs if figure is not None}
+        found.append(Played(file.name, file.content, scenario, floor, lines, gains, remarks(lines, file.content)))
     return found, broken

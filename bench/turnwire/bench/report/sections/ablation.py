@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from turnwire.bench.ablation import Figure
+from turnwire.bench.ablation import HISTORY, Figure
 from turnwire.bench.intervals import taken
 from turnwire.bench.metrics.statistics import Interval
 from turnwire.bench.report.document import Block, Made, Picture, Section, Table, Words
@@ -27,8 +27,8 @@ def section(measured: Measurements) -> Section:
     order = read.figures.order
     blocks: list[Block] = [
         Words(
-            "A late turn of a long conversation with everything off, then with one more optimization on at a time. "
-            "Each bar is what its optimization saves; behind it, what its absence alone would cost."
+            f"A late turn after {HISTORY:,} tokens of history with everything off, then with one more optimization on "
+            "at a time. Each bar is what its optimization saves; behind it, what its absence alone would cost."
         ),
         Picture(ANCHOR, draw(order, read.figures.figures, ANCHOR), PICTURE),
     ]

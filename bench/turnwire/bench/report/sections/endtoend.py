@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from turnwire.bench.report.answer import OTHERS, OURS, verdict
+from turnwire.bench.report.answer import verdict
 from turnwire.bench.report.document import Block, Made, Picture, Row, Section, Table, Words
-from turnwire.bench.report.playing import Played, rest, speed
+from turnwire.bench.report.playing import OTHERS, OURS, Played, rest, speed
 from turnwire.bench.report.plots.endtoend import Cell, draw
 from turnwire.bench.report.sections.missing import not_measured
 from turnwire.bench.report.wording import interval, number, percent, source_of_runs
@@ -46,7 +46,7 @@ def _table(rollouts: Sequence[Played]) -> Table:
     for played in rollouts:
         cells: list[str] = []
         for driver, _ in OTHERS:
-            figure = played.faster(OURS, driver)
+            figure = played.gains.get(driver)
             if figure is None:
                 cells.append("")
             else:
