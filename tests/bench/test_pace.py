@@ -91,3 +91,10 @@ def test_the_ends_of_tokens_are_those_of_what_the_engine_says(shape: tuple[float
 def test_what_failed_has_no_pace(record: RunRecord) -> None:
     with pytest.raises(Stopped, match="ws-append: it broke"):
         observed(record, compile_rollout(scenario(SHAPES[0], 100)), SHAPES[0])
+
+
+def test_a_client_that_tells_no_pieces_has_no_pace() -> None:
+    with pytest.raises(Stopped, match="grpc-node: this driver does not tell"):
+        observed(
+            RunRecord("grpc-node", [RolloutRecord(took=1.0)]), compile_rollout(scenario(SHAPES[0], 100)), SHAPES[0]
+        )

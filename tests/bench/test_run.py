@@ -81,6 +81,7 @@ def test_a_result_file_says_what_was_played() -> None:
         (("codex-fix", "--rate", "2", "--agents", "2"), "--rate: expected"),
         (("codex-fix", "--baseline", "nobody"), "--baseline: no such driver"),
         (("codex-fix", "--drivers", "grpc-node", "--rate", "2"), "grpc-node is left out: Node plays closed loops only"),
+        (("idle", "--drivers", "null"), "null is left out: there is no server whose idle sessions"),
         (("idle", "--drivers", "grpc-node"), "grpc-node is left out: Node's client has no sessions that are idle"),
     ],
 )

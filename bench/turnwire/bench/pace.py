@@ -85,6 +85,8 @@ def observed(record: RunRecord, rollout: Rollout, shape: Shape) -> Pace:
     if found := next((failure for failure in failures if failure), ""):
         raise Stopped(f"{record.driver}: {found}")
     [played] = record.rollouts
+    if not played.pieces:
+        raise Stopped(f"{record.driver}: this driver does not tell when each piece of text came")
     arrivals = token_arrivals(played.pieces[-1], token_ends(rollout))
     return pace(arrivals, promised(len(arrivals), *shape))
 

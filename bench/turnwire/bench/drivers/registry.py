@@ -32,6 +32,10 @@ def _null(target: Target, rollout: Rollout) -> Driver:
     return Null(target, rollout)
 
 
+def _needs_no_server(scenario: Scenario) -> str:
+    return "there is no server whose idle sessions could be weighed" if scenario.idle is not None else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One driver."""
@@ -69,7 +73,7 @@ DRIVERS: Final = {
         Entry("ws-one-append", "WebSocket, one socket, append", lambda t, r: WebSocket(t, r, hold=True, shared=ALL)),
         Entry("native-create", "WebSocket, turnwire.v1, create", lambda t, r: NativeSocket(t, r, hold=False)),
         Entry("native-append", "WebSocket, turnwire.v1, append", lambda t, r: NativeSocket(t, r, hold=True)),
-        Entry("null", "no door: core, engine and client in one process", _null, direct=True),
+        Entry("null", "no door: core, engine and client in one process", _null, direct=True, refusal=_needs_no_server),
         Entry("bridge", "bridge: WebSocket, then gRPC", lambda t, r: WebSocket(t, r, bridged=True), bridged=True),
     )
 }
