@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from turnwire.bench.map.cells import STEPS, Cell, Judged, Place, Verdict
 from turnwire.bench.map.names import signed, size, speed_words
-from turnwire.bench.report.plots.style import GRID, INK, QUIET, canvas, svg_of
+from turnwire.bench.report.plots.style import GRID, INK, PAPER, QUIET, canvas, svg_of
 
 _STEPS: Final = ("#f2c14e", "#56b4e9", "#009e73", "#cc79a7")
 """Of the steps, the least change first."""
-_GAINS, _LOSES, _NEITHER, _UNSURE = "#7cc4f0", "#f0a35c", "#ffffff", "#e3e5e9"
+_GAINS, _LOSES, _NEITHER, _UNSURE = "#7cc4f0", "#f0a35c", PAPER, "#d3d7de"
 _ON_COLOUR: Final = "#101214"
-"""Of figures in cells, which keep their colours by night."""
+"""Of figures in cells that keep their colours by night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _filled(axis: Any, panel: _Panel) -> None:
     for (speed, rtt), (colour, words) in panel.cells.items():
         x, y = speeds.index(speed), trips.index(rtt)
         axis.fill_between([x - 0.5, x + 0.5], y - 0.5, y + 0.5, color=colour, edgecolor=GRID, linewidth=0.8)
-        axis.text(x, y, words, ha="center", va="center", fontsize=8, color=_ON_COLOUR)
+        axis.text(x, y, words, ha="center", va="center", fontsize=8, color=INK if colour == PAPER else _ON_COLOUR)
     axis.set_xticks(range(len(speeds)), [speed_words(speed) for speed in speeds])
     axis.set_yticks(range(len(trips)), [f"{rtt * 1000:g}" for rtt in trips])
     axis.set_xlim(-0.5, len(speeds) - 0.5)

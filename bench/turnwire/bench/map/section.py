@@ -107,6 +107,12 @@ def _beyond(made: Map) -> list[str]:
 
     most, farthest = max(map(longest, made.cells)), max(each.place.rtt for each in made.cells)
     said: list[str] = []
+    if model.way.slow_start:
+        said.append(
+            "TCP's window is a model of what Linux does by default: it is halved for each time-out of quiet, so a slow "
+            "model closes it and whatever is sent again pays round trips to open it. Where "
+            "`net.ipv4.tcp_slow_start_after_idle` is off, less is lost."
+        )
     if most > model.longest:
         said.append(
             f"Conversations of the map grow to {size(most)}; what is beyond {size(round(model.longest))} follows "
