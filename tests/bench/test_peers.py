@@ -16,7 +16,7 @@ from aiohttp import web
 from turnwire.bench.doors_processes import Process, running
 from turnwire.bench.fakes.upstream import TOKENS, Said, Seen, conversation, digest, words
 from turnwire.bench.peers import playing
-from turnwire.bench.peers.__main__ import main
+from turnwire.bench.peers.__main__ import figures_of, main
 from turnwire.bench.peers.chains import chain
 from turnwire.bench.peers.clients import Answer, Client, DirectChat, DirectResponses, Failed, Sse
 from turnwire.bench.peers.conversations import Conversation, chat_body, history, responses_body
@@ -365,3 +365,13 @@ def test_wrong_usage_is_refused_before_anything_is_started(
         main(arguments)
     assert exit.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_has_no_figures_is_told_among_what_is_left_out_and_not_among_the_lines() -> None:
+    outcome = Outcome([Block(chained("smg", 1), 0, failures=["Failed: no"])], {"litellm": "not to be had"})
+    figures = figures_of(outcome, {"smg": "1"}, [])
+    assert figures["lines"] == []
+    assert figures["skipped"] == {
+        "litellm": "not to be had",
+        "smg (chained over sse, 1 bytes)": "1 of 1 turns failed: Failed: no",
+    }

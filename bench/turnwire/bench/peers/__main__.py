@@ -127,7 +127,7 @@ def _measure(
                 if options.chain:
                     measured.figures["chains"] = uvloop.run(_chains(plan, upstream, options.chain, outcome, told))
             finally:
-                measured.figures |= _figures(outcome, versions, gateways)
+                measured.figures |= figures_of(outcome, versions, gateways)
 
 
 def _installed(gateways: Sequence[Gateway], versions: dict[str, str], outcome: Outcome, told: Told) -> dict[str, Path]:
@@ -144,9 +144,18 @@ def _installed(gateways: Sequence[Gateway], versions: dict[str, str], outcome: O
     return pythons
 
 
-def _figures(outcome: Outcome, versions: Mapping[str, str], gateways: Sequence[Gateway]) -> dict[str, Any]:
+def figures_of(outcome: Outcome, versions: Mapping[str, str], gateways: Sequence[Gateway]) -> dict[str, Any]:
+    """Returns what the result file has, see `docs/benchmarks-peers.md`."""
     everything = lines(outcome.blocks, versions)
-    made = [each for each in everything if each["mode"] != "unseen"]
+    # Readers of the file want figures of every line; what has none is told among what is left out.
+    made = [each for each in everything if each["mode"] != "unseen" and "added_ttft_ms" in each]
+    without = {
+        f"{each['gateway']} ({each['mode']} over {each['transport']}, {each['history']} bytes)": (
+            f"{each['failed']} of {each['requests']} turns failed: {'; '.join(each.get('failures', ()))}"
+        )
+        for each in everything
+        if "added_ttft_ms" not in each
+    }
     described = {
         each.name: {"version": versions[each.name], "stores": each.stores, "idle_mb": round(idle / 1e6, 1)}
         for each in gateways
@@ -154,7 +163,7 @@ def _figures(outcome: Outcome, versions: Mapping[str, str], gateways: Sequence[G
     }
     return {
         "lines": made,
-        "skipped": outcome.skipped,
+        "skipped": outcome.skipped | without,
         "unseen": [each for each in everything if each["mode"] == "unseen"],
         "floors": floors(outcome.blocks),
         "growths": growths(outcome.blocks),
