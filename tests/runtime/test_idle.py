@@ -8,6 +8,7 @@ import tracemalloc
 
 from turnwire.server.runtime.bell import Bell
 from turnwire.server.runtime.runner import SessionRunner
+from turnwire.server.session.chunks import Channel, TextChunk
 from turnwire.server.testing import ManualClock, make_services
 
 from .conftest import Desk
@@ -42,6 +43,24 @@ async def test_an_idle_session_has_one_timer_and_no_task() -> None:
     for runner in kept:
         runner.abandon()
     assert clock.pending == 0
+
+
+async def test_a_turn_leaves_the_garbage_collector_nothing(desk: Desk) -> None:
+    async def turn(number: int) -> None:
+        desk.create(lane="a")
+        await desk.until("created")
+        desk.engine.emit(number, [TextChunk(Channel.TEXT, "x")])
+        desk.engine.finish(number)
+        await desk.until("done")
+
+    await turn(0)
+    gc.collect()
+    gc.disable()
+    try:
+        await turn(1)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 async def test_scraping_an_idle_session_leaves_it_as_small_as_it_was(desk: Desk) -> None:

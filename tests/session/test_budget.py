@@ -92,8 +92,9 @@ def test_a_session_that_ends_gives_back_what_it_held() -> None:
         retention.close()
         assert not retention.shed()
     assert budget.shared.total == 0
-    # Who asks a moment later is still answered.
-    assert tree.find("a")
+    # Memory that is given back is free at once, whatever still refers to the session.
+    assert tree.find("a") is None
+    assert lanes.find("b") is None
 
 
 def test_known_conversations_go_before_anything_that_has_an_id() -> None:

@@ -9,7 +9,6 @@ from turnwire.server.session.state import State
 from turnwire.server.session.toolsets import NO_TOOLS
 from turnwire.server.session.transcript import EMPTY, Entry, Origin, Transcript
 from turnwire.v1.response_pb2 import ResponseStatus
-from turnwire.v1.usage_pb2 import Usage
 
 
 def state(response_id: str, transcript: Transcript = EMPTY, *, parent: str = "", lane: str = "") -> State:
@@ -27,7 +26,7 @@ def state(response_id: str, transcript: Transcript = EMPTY, *, parent: str = "",
         transcript=transcript,
         input=(),
         before=EMPTY,
-        usage=Usage(),
+        usage=b"",
         context_tokens=0,
     )
 

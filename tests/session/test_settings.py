@@ -13,7 +13,6 @@ from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.errors import RequestError
 from turnwire.v1.response_pb2 import Input, ResponseCreate, ResponseStatus
 from turnwire.v1.tool_pb2 import FunctionTool, Tool, ToolSet
-from turnwire.v1.usage_pb2 import Usage
 
 VALUES: dict[str, tuple[Any, Any]] = {
     "model": ("m1", "m2"),
@@ -77,7 +76,7 @@ def parent_of(settings: ResponseCreate, tools: ToolSet | None = None) -> State:
         transcript=EMPTY,
         input=(),
         before=EMPTY,
-        usage=Usage(),
+        usage=b"",
         context_tokens=0,
     )
 

@@ -70,7 +70,7 @@ def full_state(tool_sets: ToolSets, **changes: Any) -> State:
         transcript=head,
         input=before.new,
         before=before,
-        usage=Usage(input_tokens=5, output_tokens=6, total_tokens=11),
+        usage=Usage(input_tokens=5, output_tokens=6, total_tokens=11).SerializeToString(),
         context_tokens=11,
         error=ResponseError(code="server_error", message="no"),
         incomplete=IncompleteDetails(reason="max_output_tokens"),

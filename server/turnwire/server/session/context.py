@@ -132,8 +132,9 @@ class Context:
         self.uses: Counter[str] = Counter()
         """Ids that must stay addressable: parents of what runs or waits, and what is held."""
         self._retention: Retention | None = None
-        self.ended: dict[str, ResponseDone] = {}
-        """Outcomes of responses that ended lately, for late cancels and appends."""
+        self.ended: dict[str, bytes] = {}
+        """Outcomes of responses that ended lately, for late cancels and appends: serialized, since a message takes
+        twenty times the memory."""
         self.ended_requests: dict[str, str] = {}
         """Their ids by the ids of their requests."""
         self.handles = count(1)
@@ -167,7 +168,7 @@ class Context:
         return (0, 0) if self._retention is None else (len(self._retention), self._retention.bytes)
 
     def close(self) -> None:
-        """Lets go of what others share with the session. Idempotent."""
+        """Lets go of what was kept. Idempotent."""
         self.deadlines.clear()
         if self._retention is not None:
             self._retention.close()
@@ -209,7 +210,7 @@ class Context:
         slim.ClearField("output")
         slim.ClearField("response")
         slim.ClearField("token_output")
-        self.ended[response_id] = slim
+        self.ended[response_id] = slim.SerializeToString()
         if len(self.ended) > self.limits.request_memory:
             del self.ended[next(iter(self.ended))]
         if request_id:

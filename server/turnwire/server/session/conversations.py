@@ -103,9 +103,10 @@ class Conversations:
             state.approvals,
         )
         self._shared.hold(conversation.transcript)
-        self._drop(conversation.key)
-        self._known[conversation.key] = (conversation, now)
-        self._points.setdefault(state.id, []).append(conversation.key)
+        key = conversation.key
+        self._drop(key)
+        self._known[key] = (conversation, now)
+        self._points.setdefault(state.id, []).append(key)
         self.expire(now)
         while len(self._known) > self.limits.max_conversations or self._shared.total > self.limits.max_bytes:
             self.shed()

@@ -378,6 +378,8 @@ class Creates:
         context = self._context
         del context.runs[run.handle]
         del context.by_id[run.id]
+        # It refers back to the run, which would be left to the garbage collector, with all that its turn has built.
+        run.assembler = None
         context.held -= run.hold
         context.last_ended = context.now
         self._drop_request(run)

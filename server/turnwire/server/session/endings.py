@@ -218,8 +218,7 @@ class Endings:
         done = self._context.ended.get(response_id)
         if done is None:
             return
-        again = ResponseDone()
-        again.CopyFrom(done)
+        again = ResponseDone.FromString(done)
         again.response_id = response_id
         again.request_id = request_id
         self._context.outbox.answer(ServerEvent(done=again))

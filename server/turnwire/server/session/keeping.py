@@ -99,7 +99,7 @@ class Keeping:
             resent=run.resent,
             earlier=run.earlier,
             before=run.before,
-            usage=run.tally.to_proto() if run.tally.input or run.tally.output else None,
+            usage=run.tally.to_proto().SerializeToString() if run.tally.input or run.tally.output else None,
             context_tokens=run.context_tokens,
             incomplete=incomplete,
             listings=run.listings,

@@ -108,11 +108,14 @@ class Tree:
         """Keeps the parent: a failed continuation costs nobody their history."""
 
     def close(self) -> None:
-        """Gives back what it held of the server's budget; what it knows can still be looked up. Idempotent."""
+        """Gives back what it held of the server's budget, and knows nothing any more. Idempotent."""
         if not self._closed:
             self._closed = True
             for state in self._states.values():
                 release(self._shared, state)
+            # At once, since it refers to itself by its member and would wait for the garbage collector.
+            self._states.clear()
+            self._parents.clear()
             self._member.leave()
 
     def shed(self) -> bool:
@@ -187,11 +190,13 @@ class LatestPerLane:
             self._drop(lane)
 
     def close(self) -> None:
-        """Gives back what it held of the server's budget; what it knows can still be looked up. Idempotent."""
+        """Gives back what it held of the server's budget, and knows nothing any more. Idempotent."""
         if not self._closed:
             self._closed = True
             for state in self._lanes.values():
                 release(self._shared, state)
+            self._lanes.clear()
+            self._ids.clear()
             self._member.leave()
 
     def shed(self) -> bool:

@@ -50,8 +50,8 @@ class State:
     """What the request brought, without `resent`."""
     before: Transcript
     """The transcript after the request's input: what follows it is the output."""
-    usage: Usage | None
-    """Over all passes; None while nothing was counted."""
+    usage: bytes | None
+    """Over all passes, serialized; None while nothing was counted."""
     context_tokens: int
     """Tokens that the next prompt starts with."""
     error: ResponseError | None = None
@@ -93,7 +93,7 @@ class State:
             self.parsed_settings(),
             self.tools,
             [*self.output, *self.unfinished],
-            self.usage,
+            None if self.usage is None else Usage.FromString(self.usage),
             parent_id=self.parent_id,
             completed_at=self.completed_at,
             error=self.error,

@@ -22,7 +22,6 @@ from turnwire.server.store.writing import Segments
 from turnwire.v1.item_pb2 import Item
 from turnwire.v1.response_pb2 import IncompleteDetails, ResponseError
 from turnwire.v1.tool_pb2 import ToolSet
-from turnwire.v1.usage_pb2 import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def state_of(found: Found, tool_sets: ToolSets) -> State:
         transcript=found.transcript,
         input=found.before.new if given is None else tuple(map(_entry, given)),
         before=found.before,
-        usage=None if record.usage is None else Usage.FromString(record.usage),
+        usage=record.usage,
         context_tokens=record.context_tokens,
         error=None if record.error is None else ResponseError.FromString(record.error),
         incomplete=None if record.incomplete is None else IncompleteDetails.FromString(record.incomplete),

@@ -98,7 +98,7 @@ class StateWriter:
             before=before,
             resent=resent,
             input=None if state.before.new is state.input else _entries(state.input),
-            usage=None if state.usage is None else state.usage.SerializeToString(),
+            usage=state.usage,
             context_tokens=state.context_tokens,
             error=None if state.error is None else state.error.SerializeToString(),
             incomplete=None if state.incomplete is None else state.incomplete.SerializeToString(),
