@@ -66,6 +66,8 @@ class Asked:
     clients: str = "both"
     """Whether clients take frames as they come (`taking`), parse each event (`parsing`), or do one after the other;
     some doors have only one way."""
+    turns: int = 0
+    """Of each lane, for round trips; 0 for as many as go with the number of lanes."""
 
     def ways(self, door: Door, lanes: int) -> Sequence[bool]:
         """Returns how the clients of a door take events: once for each, parsing or not; none below its fewest lanes."""
@@ -203,13 +205,13 @@ async def _round(
     for count in lanes:
         for door in asked.doors:
             for place, parsed in enumerate(asked.ways(door, count)):
-                turns = 1 if place else _turns(count)
+                turns = 1 if place else asked.turns or _turns(count)
                 told(f"{count} lanes, {door.name}")
                 costs.append(await _measure(door, places, count, asked.tokens, ideal, turns, parsed=parsed))
         if asked.core:
             told(f"{count} lanes, {CORE}")
             script = scenario(asked.speed, asked.tokens)
-            costs.append(await _measure_core(script, count, asked.tokens, ideal, _turns(count)))
+            costs.append(await _measure_core(script, count, asked.tokens, ideal, asked.turns or _turns(count)))
     return costs
 
 
@@ -232,7 +234,7 @@ def measure(asked: Asked, told: Callable[[str], object]) -> list[list[Cost]]:
         return [uvloop.run(_round(asked, places, asked.lanes, told)) for _ in range(asked.runs)]
 
 
-QUICK: Final = Asked(lanes=(16,), speed=500, tokens=100, runs=1, clients="taking")
+QUICK: Final = Asked(lanes=(16,), speed=500, tokens=100, runs=1, clients="taking", turns=3)
 """It shows that everything runs, and roughly what it costs."""
 
 

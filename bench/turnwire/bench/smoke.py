@@ -17,7 +17,7 @@ from rich.table import Table
 from turnwire.bench import codec, doors, lanes, turns
 from turnwire.bench.doors_tables import summary
 
-LANES: Final = (1, 16, 200)
+LANES: Final = (1, 16, 64)
 TOKENS_PER_SECOND: Final = 1000
 TOKENS: Final = 300
 
@@ -77,14 +77,14 @@ def main() -> int:
         description="Verifies all drivers, and measures codec, turns, lanes and doors briefly. Asserts no times.",
     )
     parser.parse_args()
-    console = Console()
+    console = Console(width=120)
     console.print("The engine is scripted: a simulation of a model at a set speed. CPU time is of whole processes.\n")
     with console.status("verifying all drivers"):
         verified = _verified(console)
     with console.status("JSON codec"):
         console.print(_codec_table(codec.measure()))
     with console.status("continued turns"):
-        console.print(_turns_table(turns.measure(50)))
+        console.print(_turns_table(turns.measure(20)))
     with console.status("lanes: one stream against a stream for each response"):
         console.print(_lanes_table(lanes.measure(LANES, TOKENS_PER_SECOND, TOKENS)))
     with console.status("a quiet lane beside a flooding one"):
