@@ -46,12 +46,13 @@ def _parser() -> argparse.ArgumentParser:
             f"chained over {', '.join(each.chained)}"
             for each in GATEWAYS.values()
         )
-        + f"\n\nEach is installed once, into {FOLDER}/NAME. One that cannot be had is left out, with its reason.",
+        + f"\n\nEach is installed once, into {FOLDER}/NAME. One that cannot be had is left out, with its reason.\n"
+        "All of it takes about ten minutes.",
     )
     parser.add_argument("--out", type=Path, help="result file, JSON [none]")
     parser.add_argument("--gateways", default=",".join(GATEWAYS), help="names with commas between [all]")
     parser.add_argument("--histories", default="1KiB,100KiB,1MiB", help="sizes [1KiB,100KiB,1MiB]")
-    parser.add_argument("--requests", type=int, default=12, help="turns of each kind in each repetition [12]")
+    parser.add_argument("--requests", type=int, default=8, help="turns of each kind in each repetition [8]")
     parser.add_argument("--repeat", type=int, default=5, help="repetitions, each with processes of its own [5]")
     parser.add_argument("--chain", type=int, default=0, metavar="N", help="play a chain of N turns, too [none]")
     parser.add_argument("--chain-only", action="store_true", help="play only that")
