@@ -83,7 +83,7 @@ _BENCH: Final = Suite(
         Step("turns", "turns", ("--runs", "5", "--turns", "30"), 30),
         Step("memory", "memory", (), 25),
         Step("ablation", "ablation", ("--together", "--turns", "20"), 25),
-        Step("pace", "pace", (), 30),
+        Step("pace", "pace", ("--drivers", "null,grpc-append,ws-append", "--tokens", "2000"), 45),
         _doors("doors", _BUDGET_DOORS, 75, *_DOORS_OPTIONS, "--runs", "3"),
         rollouts("codex-fix", "codex-fix", HEADLINE, 3, 6.6),
     ),
@@ -161,7 +161,7 @@ _FULL: Final = Suite(
         Step("turns-full", "turns", (), 60),
         Step("memory", "memory", (), 25),
         Step("ablation-full", "ablation", (), 120),
-        Step("pace", "pace", (), 30),
+        Step("pace-full", "pace", (), 110),
         Step("doors-full", "doors", (*_DOORS_OPTIONS[2:], "--lanes", "1,16,64,200"), 320),
         rollouts("codex-fix", "codex-fix", (*HEADLINE, "grpc-create", "ws-create", "http-chained"), 5, 6.6),
         *_grid(),
@@ -175,8 +175,11 @@ _FULL: Final = Suite(
 )
 
 _FLEET: Final = Suite(
-    "200 agents of one client process, and lanes of trainers",
-    (rollouts("fleet", "fleet", (*FEW, "ws-each", "native-append"), 3, 12.0),),
+    "200 agents of one client process, and 512 of a trainer's",
+    (
+        rollouts("fleet", "fleet", (*FEW, "ws-each", "native-append"), 3, 12.0),
+        rollouts("rl", "rl", ("grpc-append", "native-append", "http-full"), 2, 75.0, "--turns", "12"),
+    ),
 )
 _IDLE: Final = Suite(
     "thousands of sessions that are open and quiet",
