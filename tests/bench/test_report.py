@@ -24,7 +24,7 @@ from turnwire.bench.report.document import Document, Section, Table, Words
 from turnwire.bench.report.markdown import markdown
 from turnwire.bench.report.page import page
 from turnwire.bench.report.plots.style import COLOURS, look, spread
-from turnwire.bench.report.wording import interval, number, percent
+from turnwire.bench.report.wording import interval, number, percent, percents
 from turnwire.bench.report.writing import write_report
 
 SECTIONS = (
@@ -195,7 +195,7 @@ def test_rollouts_that_did_not_end_keep_their_figures_and_are_marked(tmp_path: P
 def test_one_run_alone_is_shown_and_not_judged(tmp_path: Path) -> None:
     write(rollouts({}, repeat=1), tmp_path / "one.json")
     text = report(tmp_path)
-    assert "one run: 74%" in section(text, "End to end")
+    assert "one run: 74.3%" in section(text, "End to end")
     assert "which gives no interval" in section(text, "The short answer")
 
 
@@ -206,6 +206,16 @@ def test_where_grpc_loses_is_said_in_the_same_words_as_where_it_wins(tmp_path: P
     assert re.search(r"append over gRPC is \*\*63% faster\*\* .* than HTTP with the whole history", answer)
     assert re.search(r"\*\*\d+% slower\*\* \(.*\) than append over the official WebSocket", answer)
     assert "loses against append over the official WebSocket in: codex-fix at 1,000 tokens/s, RTT 0 ms by" in answer
+
+
+def test_that_the_gain_is_not_grpcs_is_said_only_where_figures_say_it(tmp_path: Path) -> None:
+    even = {"grpc-append": 0.0, "native-append": 0.0}
+    write(rollouts({}, {**even, "http-full": 0.3}), tmp_path / "one.json")
+    assert "not gRPC as such" in section(report(tmp_path), "The short answer")
+    write(rollouts({}, {**even, "http-full": 0.0}), tmp_path / "one.json")
+    assert "not gRPC as such" not in section(report(tmp_path), "The short answer")
+    write(rollouts({}, {"grpc-append": 0.0, "native-append": 0.3}), tmp_path / "one.json")
+    assert "gRPC wins in 1 and loses in 0" in section(report(tmp_path), "The short answer")
 
 
 def test_text_of_result_files_is_no_html_and_no_table_of_its_own() -> None:
@@ -257,7 +267,9 @@ def test_numbers_have_three_digits_that_count() -> None:
     assert number(-2.5) == "\u22122.50"
     assert (percent(0.4211), percent(-0.012)) == ("42%", "1.2%")
     assert interval(Interval(1.0, -math.inf, math.inf)) == "1.00"
-    assert interval(Interval(0.5, 0.4, 0.6), 100, 2, "%") == "50% (40 to 60)"
+    assert interval(Interval(0.5, 0.4, 0.6), 100, 2) == "50 (40 to 60)"
+    assert percents(Interval(-0.0123, -0.02, 0.001)) == "\u22121.2% (\u22122.0 to 0.1)"
+    assert percents(Interval(0.5, -math.inf, math.inf)) == "50.0%"
 
 
 def test_labels_keep_their_order_and_a_gap_within_the_borders() -> None:

@@ -36,14 +36,16 @@ def build(folder: Folder) -> Document:
     """Returns the report of a folder. The same folder gives the same report."""
     rollouts, unread = playing(folder)
     rollouts.sort(key=_place)
+    # Beside idle sessions it is memory that is looked at, and not time.
+    talking = [played for played in rollouts if played.scenario.idle is None]
     measured = measurements(folder)
     return Document(
         TITLE,
         [
-            _answer([played for played in rollouts if played.scenario.idle is None], measured),
+            _answer(talking, measured),
             budget.section(budgets(folder)),
             map_section([file.content for file in folder.rollouts]),
-            endtoend.section(rollouts),
+            endtoend.section(talking),
             overhead.section(rollouts),
             stages.section(rollouts),
             tokens.section(measured),

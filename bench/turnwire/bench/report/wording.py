@@ -27,9 +27,9 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.{places}f}".replace("-", "\u2212")
 
 
-def interval(figure: Interval, scale: float = 1.0, digits: int = 3, unit: str = "") -> str:
+def interval(figure: Interval, scale: float = 1.0, digits: int = 3) -> str:
     """Returns a figure and its interval; the figure alone where one run gives no interval."""
-    value = number(figure.value * scale, digits) + unit
+    value = number(figure.value * scale, digits)
     if not known(figure):
         return value
     return f"{value} ({number(figure.low * scale, digits)} to {number(figure.high * scale, digits)})"
@@ -39,6 +39,12 @@ def percent(share: float) -> str:
     """Returns a share as percent, with one digit behind the point where it is small."""
     value = abs(share) * 100
     return f"{value:.0f}%" if value >= 9.95 else f"{value:.1f}%"
+
+
+def percents(figure: Interval) -> str:
+    """Returns a share and its interval as percent; the share alone where one run gives no interval."""
+    value, low, high = (f"{each * 100:.1f}".replace("-", "\u2212") for each in (figure.value, figure.low, figure.high))
+    return f"{value}% ({low} to {high})" if known(figure) else f"{value}%"
 
 
 def machine(facts: Mapping[str, Any]) -> str:

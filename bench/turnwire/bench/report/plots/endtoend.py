@@ -6,7 +6,7 @@ Above it: the report's sections. Below it: `style`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,9 +40,7 @@ def draw(name: str, title: str, cells: Sequence[Cell], drivers: Sequence[str]) -
                         marker = _MARKERS[trips.index(cell.round_trip) % len(_MARKERS)]
                         _point(axis, row, cell.times[driver], marker, look(driver).colour, shade)
             axis.set_title("no limit" if math.isinf(speed) else f"{speed:,.0f} tokens/s")
-            axis.set_xlim(left=0)
-            axis.margins(x=0.08)
-            axis.set_xlim(left=0)
+            axis.set_xlim(0, 1.06 * _longest(each for each in cells if each.tokens_per_second == speed))
             axis.grid(visible=True, axis="y", color=GRID)
         axes[0][0].set_yticks(range(len(drivers)), drivers)
         axes[0][0].set_ylim(len(drivers) - 0.4, -0.6)
@@ -56,6 +54,15 @@ def draw(name: str, title: str, cells: Sequence[Cell], drivers: Sequence[str]) -
         floor = axes[0][0].plot([], [], color=INK, linewidth=0.9, linestyle=(0, (4, 2)), label="floor of each")[0]
         figure.legend(handles=[*handles, floor], loc="outside upper left", ncols=len(trips) + 1, frameon=False)
         return svg_of(figure, name, title)
+
+
+def _longest(cells: Iterable[Cell]) -> float:
+    """Returns the longest of all times and floors, ends of intervals included."""
+    longest = 0.0
+    for cell in cells:
+        ends = (end for time in cell.times.values() for end in (time.value, time.high))
+        longest = max(longest, cell.floor, *(end for end in ends if math.isfinite(end)))
+    return longest or 1.0
 
 
 def _point(axis: Any, row: int, time: Interval, marker: str, colour: str, shade: float) -> None:

@@ -14,7 +14,7 @@ from turnwire.bench.report.document import Block, Made, Picture, Section, Table,
 from turnwire.bench.report.figures import Ablation, Measurements
 from turnwire.bench.report.plots.ablation import PICTURE, TITLES, draw
 from turnwire.bench.report.sections.missing import not_measured
-from turnwire.bench.report.wording import interval, number, source
+from turnwire.bench.report.wording import number, percents, source
 
 ANCHOR, TITLE = "ablation", "What each optimization is worth"
 
@@ -53,5 +53,5 @@ def _better(figure: Figure) -> str:
     """Returns by how much, from pairs of turns asked beside each other where the file has them."""
     better = taken(figure.saved) if figure.saved else Interval(figure.better, -math.inf, math.inf)
     if better.value >= 0:
-        return f"{interval(better, 100)}% better"
-    return f"{interval(Interval(-better.value, -better.high, -better.low), 100)}% worse"
+        return f"{percents(better)} better"
+    return f"{percents(Interval(-better.value, -better.high, -better.low))} worse"

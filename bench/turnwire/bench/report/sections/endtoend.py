@@ -15,7 +15,7 @@ from turnwire.bench.report.document import Block, Made, Picture, Row, Section, T
 from turnwire.bench.report.playing import OTHERS, OURS, Played, rest, speed
 from turnwire.bench.report.plots.endtoend import Cell, draw
 from turnwire.bench.report.sections.missing import not_measured
-from turnwire.bench.report.wording import interval, number, percent, source_of_runs
+from turnwire.bench.report.wording import interval, number, percent, percents, source_of_runs
 from turnwire.bench.scenario.values import Load, Network
 from turnwire.bench.summary import Headline
 
@@ -30,9 +30,9 @@ def section(rollouts: Sequence[Played]) -> Section:
     blocks: list[Block] = [
         Words(
             "A rollout's time from its first request to its last terminal event. The floor is inference, tools and one "
-            "round trip a turn: nobody can be faster. The first table says by how much append over gRPC is faster "
-            "(or slower) than each of the others, paired by repetition, with intervals of 95%; *even* is what is "
-            "within noise or below 5%."
+            "round trip a turn: nobody can be faster. The first table says by how much append over gRPC is faster (or, "
+            "with a minus, slower) than each of the others, paired by repetition, with intervals of 95%; *even* is what "
+            "is within noise or below 5%."
         ),
         _table(rollouts),
     ]
@@ -50,7 +50,7 @@ def _table(rollouts: Sequence[Played]) -> Table:
             if figure is None:
                 cells.append("")
             else:
-                cells.append(f"{_WORDS[verdict(figure)]}: {interval(figure, 100, 2, '%')}")
+                cells.append(f"{_WORDS[verdict(figure)]}: {percents(figure)}")
         line = played.line(OURS)
         rows.append((played.setting, "" if line is None else above(line), *cells))
     head = ("setting", f"{OURS}, above floor", *(f"against {driver}" for driver, _ in OTHERS))

@@ -13,14 +13,14 @@ from turnwire.bench.folder import Broken
 from turnwire.bench.measured import COMPLETE
 from turnwire.bench.report.document import Block, Folded, Made, Section, Table, Words
 from turnwire.bench.report.playing import BASELINE, Played
-from turnwire.bench.report.wording import interval, number, percent, source_of_runs
+from turnwire.bench.report.wording import interval, number, percent, percents, source_of_runs
 from turnwire.bench.summary import Headline
 
 HEAD = (
     "driver",
     "end to end, s",
     "above floor",
-    f"% faster than {BASELINE}",
+    f"faster than {BASELINE}",
     "TTFT, ms",
     "turn overhead, ms",
     "overhead p99, ms",
@@ -77,7 +77,7 @@ def _row(line: Headline) -> tuple[str, ...]:
         line.driver,
         interval(line.end_to_end),
         "" if math.isinf(line.above_floor) else percent(line.above_floor),
-        "" if line.faster is None else interval(line.faster, 100),
+        "" if line.faster is None else percents(line.faster),
         number(line.ttft.value * 1000),
         interval(line.overhead, 1000),
         number(line.overhead_p99 * 1000),
