@@ -35,6 +35,9 @@ class Crossing:
 def extras(path: Path, steps: Sequence[Step], crossings: Sequence[Crossing], *, anew: bool) -> list[float]:
     """Returns what each turn of a rollout takes beyond inference and one round trip, in seconds.
 
+    A connection that is kept has carried one turn like the first before, as every driver's has when it is measured, and
+    as a running client's.
+
     Args:
         path: The way.
         steps: The turns.
@@ -46,7 +49,8 @@ def extras(path: Path, steps: Sequence[Step], crossings: Sequence[Crossing], *, 
     now = path.rtt
     up, down = Link(path, 0.0), Link(path, 0.0)
     added: list[float] = []
-    for step, crossing in zip(steps, crossings, strict=True):
+    turns = list(zip(steps, crossings, strict=True))
+    for step, crossing in (*turns[:1], *turns):
         if anew:
             up, down = Link(path, now - path.rtt), Link(path, now - path.rtt)
         begun = _passed(up, now, crossing.up)
@@ -56,7 +60,7 @@ def extras(path: Path, steps: Sequence[Step], crossings: Sequence[Crossing], *, 
         ended = _passed(down, begun + step.inference, crossing.echoed * (1 - _ECHOED_FIRST))
         added.append(ended - now - step.inference - path.rtt)
         now = ended + step.pause
-    return added
+    return added[1:]
 
 
 def _passed(link: Link, now: float, size: float) -> float:

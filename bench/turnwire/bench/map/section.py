@@ -111,7 +111,8 @@ def _beyond(made: Map) -> list[str]:
         said.append(
             "TCP's window is a model of what Linux does by default: it is halved for each time-out of quiet, so a slow "
             "model closes it and whatever is sent again pays round trips to open it. Where "
-            "`net.ipv4.tcp_slow_start_after_idle` is off, less is lost."
+            "`net.ipv4.tcp_slow_start_after_idle` is off, less is lost. Connections that are kept have carried a turn "
+            "before the first."
         )
     if most > model.longest:
         said.append(
