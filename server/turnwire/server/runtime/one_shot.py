@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.session.limits import EVENT_RANGE
 from turnwire.v1.client_event_pb2 import ConnectRequest, RequestContext
 from turnwire.v1.errors import RequestError, reject
 from turnwire.v1.response_pb2 import ResponseCreate
 from turnwire.v1.server_event_pb2 import ServerEvent
-from turnwire.v1.session_pb2 import SessionOpen
 
 
 async def one_response(
@@ -28,11 +26,10 @@ async def one_response(
     """
     if create.hold:
         raise reject("unsupported_parameter", "'hold' needs a session: use Connect.", param="hold")
-    # Whatever limit the caller's channel has is its own business here: there is no other event to wait for.
-    # No credits, since nobody would return them: who reads slowly is slowed down by what carries the batches.
-    wish = SessionOpen(max_event_bytes=EVENT_RANGE[1], session_credit_bytes=0, response_credit_bytes=0)
-    opening = ConnectRequest(open=wish)
-    runner.receive(opening, opening.ByteSize())
+    # Whatever limit the caller's channel has is its own business here: there is no other event to wait for. An open
+    # would ask for nothing else, and its answer costs a tenth of a short response: without one there are no credits,
+    # which nobody would return here. Who reads slowly is slowed down by what carries the batches.
+    runner.session.take_large_events()
     request = ConnectRequest(create=create, context=about)
     runner.receive(request, request.ByteSize())
     while (batch := await runner.next_batch()) is not None:

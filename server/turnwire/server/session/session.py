@@ -21,6 +21,7 @@ from turnwire.server.session.gauges import Gauges
 from turnwire.server.session.hosted import Listed
 from turnwire.server.session.lanes import Lanes
 from turnwire.server.session.leaving import Leaving
+from turnwire.server.session.limits import EVENT_RANGE
 from turnwire.server.session.liveness import Liveness
 from turnwire.server.session.opening import open_session, opened
 from turnwire.server.session.passes import Passes
@@ -70,6 +71,10 @@ class Session:
         self._leaving = Leaving(context, self._passes)
         self._liveness = Liveness(context, self._lanes, self._leaving)
         self._received = 0
+
+    def take_large_events(self) -> None:
+        """Lets events be as large as an open may ask for; before anything was asked."""
+        self._context.max_event_bytes = EVENT_RANGE[1]
 
     # Facts
 
