@@ -305,12 +305,32 @@ def test_flush_returns_what_is_too_little(unopened_wire: Wire) -> None:
     response = wire.protocol.responses[1]
     taken = [proto for proto, kind in iter(response.take, None) if kind == "output_text_delta"]
     assert not wire.sent()
-    wire.protocol.flush()
+    assert wire.protocol.flush()
+    assert not wire.sent()
+    assert not wire.protocol.flush()
     ack, credit = wire.sent()
     assert ack.ack.last_event_id == wire.event_id
     assert (credit.credit.response, credit.credit.bytes) == (1, taken[0].ByteSize())
-    wire.protocol.flush()
+    assert not wire.protocol.flush()
     assert not wire.sent()
+
+
+def test_flush_leaves_what_grows_and_returns_what_stands_still(unopened_wire: Wire) -> None:
+    wire = unopened_wire
+    wire.opened(session_credit=1 << 20, response_credit=1 << 20)
+    for handle in (1, 2):
+        wire.start(handle)
+        wire.delta(handle, "abc")
+    for response in wire.protocol.responses.values():
+        while response.take() is not None:
+            pass
+    assert wire.protocol.flush()
+    wire.delta(2, "d")
+    # Something comes for the session and for one response: the other one's server may wait for its credit.
+    assert wire.protocol.flush()
+    assert [(sent.WhichOneof("event"), sent.credit.response) for sent in wire.sent()] == [("credit", 1)]
+    assert not wire.protocol.flush()
+    assert [sent.WhichOneof("event") for sent in wire.sent()] == ["ack", "credit"]
 
 
 def test_credit_is_returned_only_for_what_was_taken(unopened_wire: Wire) -> None:

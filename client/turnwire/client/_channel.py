@@ -33,7 +33,7 @@ class ChannelOptions:
     """Seconds without anything received after which a Ping travels as data, because proxies cut streams without data
     whatever HTTP/2 does. None switches it off."""
     flush_interval: float = 0.2
-    """Seconds after which credit is returned that is too little to be worth a message at once."""
+    """Seconds without anything received after which credit is returned that is too little for a message of its own."""
     max_message_bytes: int = 32 * 1024 * 1024
     """Largest message either way."""
     max_event_bytes: int | None = None

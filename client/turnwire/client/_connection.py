@@ -252,7 +252,8 @@ class Connection:
 
     def _flush(self) -> None:
         self._flush_timer = None
-        self.protocol.flush()
+        if self.protocol.flush():
+            self._arm_flush()
         if self.protocol.has_outgoing:
             self._outgoing.notify()
 

@@ -1,8 +1,9 @@
 """Counts what was received and taken, and says when to tell the server.
 
 Below: nothing. Above: `_protocol`. Pure. A message per event would cost more than the event, so credit travels when a
-quarter of it has gathered. What stays below that is made due by `flush`, which the connection calls after a short
-while, so that a server waiting to send something large never waits for ever.
+quarter of it has gathered. What stays below that is made due by `flush`, which the connection calls every short while,
+once nothing more comes: a server that waits to send something large is silent, and never waits for ever. With many
+lanes at work credit would else be most of what a client sends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class CreditAccount:
         self.response_share = 0
         """Bytes of a response that are worth a message; 0 means its credit is not counted."""
         self._unacknowledged = 0
+        self._quiet = True
+        """Whether nothing was received since the last flush."""
         self._ack_due = False
         self._due: dict[int, int] = {}
 
@@ -48,6 +51,7 @@ class CreditAccount:
     def received(self, size: int) -> None:
         """Counts a batch."""
         if self._session_share:
+            self._quiet = False
             self._unacknowledged += size
             if self._unacknowledged >= self._session_share:
                 self._ack_due = True
@@ -58,12 +62,23 @@ class CreditAccount:
             return False
         return self._release(response)
 
-    def flush(self, responses: Iterable[ResponseState]) -> None:
-        """Makes everything due, however little it is."""
-        if self._unacknowledged:
+    def flush(self, responses: Iterable[ResponseState]) -> bool:
+        """Makes due what is left of the session, and of each response, of which nothing came since the last flush.
+
+        Returns:
+            Whether something is left for the next one.
+        """
+        left = bool(self._unacknowledged) and not self._quiet
+        if self._unacknowledged and self._quiet:
             self._ack_due = True
+        self._quiet = True
         for response in responses:
-            self._release(response)
+            if response.quiet:
+                self._release(response)
+            elif response.consumed:
+                left = True
+            response.quiet = True
+        return left
 
     def forget(self, response: ResponseState) -> None:
         """Drops what is due to a response that has ended."""

@@ -96,6 +96,8 @@ class ResponseState:
         """Called after each batch that concerned this response."""
         self.touched = False
         """Whether the batch being read concerned this response."""
+        self.quiet = True
+        """Whether no batch concerned it since credit was flushed last."""
         self.events: deque[Arrived] = deque()
         self.abandoned = False
         """Whether nobody will take the events: they are dropped, and their credit returned at once."""
@@ -165,6 +167,7 @@ class ResponseState:
 
     def end_batch(self) -> None:
         """Does what need not be done for each event."""
+        self.quiet = False
         if len(self._open_deltas) >= _OPEN_LIMIT:
             self._join_deltas()
         if self.abandoned:

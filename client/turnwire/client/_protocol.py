@@ -166,9 +166,9 @@ class SessionProtocol:
             self.draining = drain
             self.requests.outgoing.append(ConnectRequest(close=SessionClose(drain=drain)))
 
-    def flush(self) -> None:
-        """Makes credit due that has not reached its share."""
-        self.credit.flush(self.responses.values())
+    def flush(self) -> bool:
+        """Makes credit due that has not reached its share and does not grow; returns whether some is left that does."""
+        return self.credit.flush(self.responses.values())
 
     def _closing_error(self) -> Error:
         reason = self.go_away.reason if self.go_away is not None else "closed"
