@@ -30,9 +30,9 @@ def section(rollouts: Sequence[Played]) -> Section:
     blocks: list[Block] = [
         Words(
             "A rollout's time from its first request to its last terminal event. The floor is inference, tools and one "
-            "round trip a turn: nobody can be faster. The first table says by how much append over gRPC is faster (or, "
-            "with a minus, slower) than each of the others, paired by repetition, with intervals of 95%; *even* is what "
-            "is within noise or below 5%."
+            "round trip a turn: nobody can be faster. The first table says by how much append over gRPC is faster "
+            "(with a minus: slower) than each of the others, paired by repetition, with intervals of 95%; *even* is "
+            "what is within noise or below 5%."
         ),
         _table(rollouts),
     ]
