@@ -210,6 +210,7 @@ def test_a_map_has_a_cell_for_each_place_and_says_what_matters() -> None:
     assert 0 < none < 16
     assert f"in **{none}** of 16 cells nothing gains 5% end to end, in 0 it is unsure" in tally(made.cells)
     assert f"HTTP, chained in {16 - none}" in tally(made.cells)
+    assert "Not measured, so a lesser change may do: WebSocket, create, WebSocket, append." in tally(made.cells)
 
 
 def test_where_nothing_was_held_against_it_everything_is_unsure() -> None:

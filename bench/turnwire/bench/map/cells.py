@@ -33,7 +33,7 @@ STEPS: Final = (
     ("HTTP, chained", ("http-chained",)),
     ("WebSocket, create", ("ws-create", "native-create")),
     ("WebSocket, append", ("ws-append", "native-append")),
-    ("only gRPC", ("grpc-create", "grpc-append")),
+    ("gRPC", ("grpc-create", "grpc-append")),
 )
 """What one may change about stateless HTTP, the least change first, and the drivers that stand for it."""
 

@@ -53,7 +53,9 @@ def draw_steps(name: str, title: str, cells: Sequence[Cell]) -> str:
         (_NEITHER, "none"),
         (_UNSURE, "? unsure"),
     ]
-    return _drawn(name, title, panels, legend, "the least change of stateless HTTP that gains more than 5%:")
+    return _drawn(
+        name, title, panels, legend, "the least change of stateless HTTP that gains more than 5% for certain:"
+    )
 
 
 def draw_against(name: str, title: str, cells: Sequence[Cell], others: Sequence[tuple[str, str]]) -> str:

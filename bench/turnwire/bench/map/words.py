@@ -35,12 +35,17 @@ def tally(cells: Sequence[Cell]) -> str:
     counts = [f"{words} in {found}" for n, (words, _) in enumerate(STEPS) if (found := _count(cells, n))]
     unsure = sum(each.unsure for each in cells)
     none = sum(each.step is None and not each.unsure for each in cells)
+    known = {name for each in cells for name in each.over_baseline}
+    unknown = [words for words, drivers in STEPS if known.isdisjoint(drivers)]
+    missing = f" Not measured, so a lesser change may do: {', '.join(unknown)}." if unknown else ""
     suffices = (
-        f"The least change that does: {', '.join(counts)}." if counts else "No change gains 5% for certain anywhere."
+        f"The least change that does for certain: {', '.join(counts)}."
+        if counts
+        else "No change gains 5% for certain anywhere."
     )
     return (
         f"Against {WORDS[BASELINE]}: in **{none}** of {len(cells)} cells nothing gains 5% end to end, in {unsure} it "
-        f"is unsure. {suffices}"
+        f"is unsure. {suffices}{missing}"
     )
 
 
