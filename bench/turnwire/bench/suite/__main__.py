@@ -18,6 +18,7 @@ from turnwire.bench.folder import read_folder
 from turnwire.bench.suite.running import Running, ended, play
 from turnwire.bench.suite.steps import SUITES, Step
 
+_WIDTH = 160
 _INTERRUPTED = 130
 """By the custom of shells."""
 
@@ -49,7 +50,8 @@ def main() -> int:
     steps: list[Step] = [step for step in SUITES[given.suite].steps if not given.only or step.name in given.only]
     if unknown := set(given.only or ()) - {step.name for step in steps}:
         parser.error(f"--only: no such step: {', '.join(sorted(unknown))}")
-    console = Console()
+    # A file or a pipe has no width of its own, and the budgets need some.
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     if given.list:
         for step in steps:
             command = " ".join((step.module, *step.arguments))
