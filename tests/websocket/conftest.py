@@ -195,23 +195,23 @@ class Door:
 
     async def passes(self, seconds: float) -> None:
         """Lets time pass in steps, between which what is due is sent: nothing seems to be stuck."""
-        for _ in range(int(seconds // 10)):
-            self.clock.advance(10.0)
+        for _ in range(int(seconds // 5)):
+            self.clock.advance(5.0)
             for _ in range(3):
                 await asyncio.sleep(0)
-        self.clock.advance(seconds % 10)
+        self.clock.advance(seconds % 5)
 
     def read_by(self, response_id: str) -> list[str]:
         """Returns the texts of the items that the model was given for a response."""
         return [entry.text() for entry in self.sampling(response_id).prompt.transcript.walk()]
 
     def breaks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Gives the only session a bug that shows with the next output."""
+        """Gives sessions a bug that shows with the next output."""
 
         def broken(*_: Any) -> None:
             raise ZeroDivisionError("a bug")
 
-        monkeypatch.setattr(self.only(), "engine_output", broken)
+        monkeypatch.setattr(Session, "engine_output", broken)
 
     def say(self, response_id: str, text: str) -> None:
         """Lets the model say something."""

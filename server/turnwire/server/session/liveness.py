@@ -75,10 +75,11 @@ class Liveness:
 
     def _look(self) -> None:
         now = self._context.now
-        if now >= self._beat:
-            self._check_silence()
+        # Before the heartbeat, which waits for the writer's turn and not for the client.
         if now >= self._stall:
             self._check_stall()
+        if now >= self._beat:
+            self._check_silence()
         if now >= self._idle:
             self._check_idle()
         if now >= self._age:
