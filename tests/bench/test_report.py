@@ -269,6 +269,7 @@ def test_numbers_have_three_digits_that_count() -> None:
     assert interval(Interval(1.0, -math.inf, math.inf)) == "1.00"
     assert interval(Interval(0.5, 0.4, 0.6), 100, 2) == "50 (40 to 60)"
     assert percents(Interval(-0.0123, -0.02, 0.001)) == "\u22121.2% (\u22122.0 to 0.1)"
+    assert percents(Interval(-0.0001, -0.0002, 0.0001)) == "0.0% (0.0 to 0.0)"
     assert percents(Interval(0.5, -math.inf, math.inf)) == "50.0%"
 
 

@@ -43,8 +43,13 @@ def percent(share: float) -> str:
 
 def percents(figure: Interval) -> str:
     """Returns a share and its interval as percent; the share alone where one run gives no interval."""
-    value, low, high = (f"{each * 100:.1f}".replace("-", "\u2212") for each in (figure.value, figure.low, figure.high))
+    value, low, high = map(_one_digit, (figure.value, figure.low, figure.high))
     return f"{value}% ({low} to {high})" if known(figure) else f"{value}%"
+
+
+def _one_digit(share: float) -> str:
+    # Adding 0 takes the sign of what is rounded to 0.
+    return f"{round(share * 100, 1) + 0.0:.1f}".replace("-", "\u2212")
 
 
 def machine(facts: Mapping[str, Any]) -> str:
