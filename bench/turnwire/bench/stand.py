@@ -33,13 +33,17 @@ max_bytes = "8GiB"
 
 [limits]
 max_lanes = 65536
+max_in_flight = 65536
+max_held = 65536
+max_queued = 65536
 max_responses = 65536
 max_state_bytes = "8GiB"
-websocket_in_flight = 4096
+websocket_in_flight = 65536
 websocket_lanes = 65536
 """
-"""What the server allows beyond its defaults, so that the largest fleet fits with room for a lane that warms up, and so
-that all lanes fit on one WebSocket. The drivers that stand for the public API keep to its limits by themselves."""
+"""What the server allows beyond its defaults, so that the largest fleet fits with room for a lane that warms up (held,
+where tools are called, to the end of the run), and so that all lanes fit on one WebSocket. The drivers that stand for
+the public API keep to its limits by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ is no network either, whatever the scenario says, and the process's CPU time is 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from turnwire.bench.drivers.compact import CompactConversation, Session
 from turnwire.bench.drivers.port import Failed, Target
@@ -20,17 +21,26 @@ from turnwire.server.prompt import vocabulary
 from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.runner import SessionRunner
 from turnwire.server.runtime.services import Services
-from turnwire.server.session.limits import SessionLimits
+from turnwire.server.session.limits import MIB, SessionLimits
 from turnwire.server.store.memory import MemoryStore
 from turnwire.server.tools.port import NoHostedTools
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 
+_MANY: Final = 65_536
+
 
 def services(engine: ScriptedEngine) -> Services:
-    """Returns what a server with its default settings has for its sessions; needs a running event loop."""
+    """Returns what a server has for its sessions, with the limits of `stand`; needs a running event loop."""
     registry = EngineRegistry((engine,))
-    limits = SessionLimits()
+    limits = SessionLimits(
+        max_lanes=_MANY,
+        max_in_flight=_MANY,
+        max_held=_MANY,
+        max_queued=_MANY,
+        max_responses=_MANY,
+        max_state_bytes=8192 * MIB,
+    )
     return Services(
         engines=registry,
         policy=Preparer(registry.resolve, limits, count=vocabulary.count),
