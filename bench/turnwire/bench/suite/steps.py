@@ -185,7 +185,9 @@ _IDLE: Final = Suite(
     "thousands of sessions that are open and quiet",
     (rollouts("idle", "idle", ("grpc-append", "ws-append", "native-append"), 1, 40.0),),
 )
-_SOAK: Final = Suite("rollouts for minutes, while memory has to stay flat", (Step("soak", "soak", (), 600),))
+_SOAK: Final = Suite(
+    "rollouts for minutes, while memory has to stay flat", (Step("soak", "soak", ("--seconds", "600"), 620),)
+)
 
 SUITES: Final[Mapping[str, Suite]] = {
     "bench": _BENCH,
