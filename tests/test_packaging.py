@@ -105,6 +105,8 @@ def test_a_wheel_holds_the_data_that_is_read_at_run_time(wheel: zipfile.ZipFile,
     assert "demo.toml" in scenarios
     for scenario in scenarios:
         assert f"turnwire/server/engine/scripted/data/{scenario}" in names
+    for file in ("play.mjs", "package.json", "package-lock.json"):
+        assert f"turnwire/bench/drivers/node/{file}" in names
     (vocabulary,) = (name for name in names if name.startswith("turnwire/server/prompt/data/"))
     assert wheel.getinfo(vocabulary).file_size > 1_000_000
     project = ROOT / "client/turnwire/client/demo/project"

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from turnwire.bench.metrics.turns import Stages
-from turnwire.bench.scenario.compiling import Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,3 @@ class Target:
     def tls(self) -> ssl.SSLContext | bool:
         """Returns what aiohttp takes to verify a server by."""
         return ssl.create_default_context(cafile=self.ca) if self.ca else True
-
-
-Build = Callable[[Target, Rollout], Driver]
-"""Makes a driver for a rollout; no I/O."""
