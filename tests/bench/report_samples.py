@@ -134,13 +134,18 @@ def others() -> dict[str, Measured]:
         "conversations": {"tokens": kept, "chat": kept},
     }
     samples = [[float(n), 10.0 * n, 100e6 + 1000.0 * n] for n in range(20)]
+    skipped = {"third": "does not install on Python 3.11"}
+    chains = [
+        {"gateway": "turnwire", "turns": 200, "messages": 399, "expected": 399},
+        {"gateway": "other", "turns": 200, "messages": 199, "expected": 399, "wrong_from": 101},
+    ]
     return {
         "turns": measured("turns", {"items": histories, "harmony": histories}),
         "doors": measured("doors", {"costs": [asdict(cost) for cost in costs()]}),
         "pace": measured("pace", {"lines": [pace]}),
         "memory": measured("memory", memory),
         "ablation": measured("ablation", {"order": list(ORDER), "figures": [asdict(figure) for figure in figures]}),
-        "peers": measured("peers", {"lines": peers, "skipped": {"third": "does not install on Python 3.11"}}),
+        "peers": measured("peers", {"lines": peers, "skipped": skipped, "chains": chains}),
         "soak": measured("soak", {"samples": samples, "growth_bytes_per_rollout": [100.0, 50.0, 150.0], "flat": True}),
     }
 

@@ -192,6 +192,13 @@ def test_rollouts_that_did_not_end_keep_their_figures_and_are_marked(tmp_path: P
     assert "- grpc-append, repetition 1: died" in text
 
 
+def test_a_gateway_that_drops_history_and_one_that_could_not_be_had_are_named(full: Path) -> None:
+    peers = section((full / "report.md").read_text(encoding="utf-8"), "Against other gateways")
+    assert "| other | 200 | 199 of 399 | **no, from turn 101 on** |" in peers
+    assert "| turnwire | 200 | 399 of 399 | yes |" in peers
+    assert "- third: does not install on Python 3.11" in peers
+
+
 def test_one_run_alone_is_shown_and_not_judged(tmp_path: Path) -> None:
     write(rollouts({}, repeat=1), tmp_path / "one.json")
     text = report(tmp_path)

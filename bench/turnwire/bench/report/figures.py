@@ -127,8 +127,26 @@ class PeerLine:
     ttft_ms: Spread
     total_ms: Spread
     added_ttft_ms: Spread
-    cpu_ms: float
     memory_mb: float
+    cpu_ms: float | None = None
+    """Of a request; None where it could not be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A long chain of stored turns behind one gateway."""
+
+    gateway: str
+    turns: int
+    """Played."""
+    messages: int = 0
+    """That the upstream got in the last turn."""
+    expected: int = 0
+    """That it had to get."""
+    wrong_from: int | None = None
+    """The first turn in which it got something else."""
+    refused: str = ""
+    """Why there was no more answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +156,7 @@ class Peers:
     lines: list[PeerLine]
     skipped: dict[str, str] = field(default_factory=dict[str, str])
     """Why, by gateway."""
+    chains: list[Chain] = field(default_factory=list[Chain])
 
 
 @dataclass(frozen=True, slots=True)

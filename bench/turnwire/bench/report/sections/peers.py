@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from turnwire.bench.intervals import taken
 from turnwire.bench.report.document import Block, Made, Picture, Section, Table, Words
-from turnwire.bench.report.figures import Measurements, PeerLine, Peers
+from turnwire.bench.report.figures import Chain, Measurements, PeerLine, Peers
 from turnwire.bench.report.playing import size
 from turnwire.bench.report.plots.lines import Line, Panel, draw
 from turnwire.bench.report.plots.style import COLOURS, Look
@@ -46,6 +46,10 @@ def section(measured: Measurements) -> Section:
             [_row(line) for line in sorted(lines, key=lambda each: (each.mode, each.history))],
         )
     )
+    if read.figures.chains:
+        head = ("long chains of stored turns", "turns played", "messages that the upstream got", "history kept")
+        words = "Whether the upstream still gets the whole conversation, turn after turn:"
+        blocks += [Words(words), Table(head, [_chain(chain) for chain in read.figures.chains], words=True)]
     if read.figures.skipped:
         skipped = "\n".join(f"- {name}: {reason}" for name, reason in read.figures.skipped.items())
         blocks.append(Words(f"Not measured, and why:\n\n{skipped}"))
@@ -55,6 +59,13 @@ def section(measured: Measurements) -> Section:
 def name_of(line: PeerLine) -> str:
     """Returns a gateway's name with the transport that it was asked over."""
     return f"{line.gateway}, {line.transport}"
+
+
+def _chain(chain: Chain) -> tuple[str, ...]:
+    kept = "yes" if chain.wrong_from is None else f"**no, from turn {chain.wrong_from:,} on**"
+    if chain.refused:
+        kept = f"{kept}; no more answer: {chain.refused}"
+    return (chain.gateway, f"{chain.turns:,}", f"{chain.messages:,} of {chain.expected:,}", kept)
 
 
 def _panel(lines: Sequence[PeerLine], mode: str) -> Panel | None:
@@ -82,4 +93,11 @@ def _row(line: PeerLine) -> tuple[str, ...]:
     figures = (interval(taken(each)) for each in (line.added_ttft_ms, line.ttft_ms, line.total_ms))
     failed = f"{line.failed}/{line.requests}"
     name = f"{name_of(line)} {line.version}, {line.mode}"
-    return (name, size(line.history), *figures, number(line.cpu_ms), number(line.memory_mb), failed)
+    return (
+        name,
+        size(line.history),
+        *figures,
+        "" if line.cpu_ms is None else number(line.cpu_ms),
+        number(line.memory_mb),
+        failed,
+    )
