@@ -93,11 +93,5 @@ def _row(line: PeerLine) -> tuple[str, ...]:
     figures = (interval(taken(each)) for each in (line.added_ttft_ms, line.ttft_ms, line.total_ms))
     failed = f"{line.failed}/{line.requests}"
     name = f"{name_of(line)} {line.version}, {line.mode}"
-    return (
-        name,
-        size(line.history),
-        *figures,
-        "" if line.cpu_ms is None else number(line.cpu_ms),
-        number(line.memory_mb),
-        failed,
-    )
+    costs = ("" if line.cpu_ms is None else number(line.cpu_ms), number(line.memory_mb))
+    return (name, size(line.history), *figures, *costs, failed)
