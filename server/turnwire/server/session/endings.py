@@ -7,6 +7,7 @@ millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from turnwire.server.session.accounts import OUTCOMES
 from turnwire.server.session.context import Context
@@ -41,6 +42,10 @@ from turnwire.v1.server_event_pb2 import (
 )
 from turnwire.v1.usage_pb2 import StageTimes
 
+_CAPS: Final = {name: f"{name}_timeout" for name in ("first_token", "hold", "total")}
+"""The server's limits of time-outs. Python remembers where it found an attribute by the very string it was asked with,
+so a new string for each look would stay there, thousands of them."""
+
 
 class Endings:
     """Announces, commits, pauses and ends responses."""
@@ -60,7 +65,7 @@ class Endings:
 
     def timeout(self, run: Run, name: str) -> float:
         """Returns a time-out of a response in seconds: its own, capped by the server's."""
-        cap: float = getattr(self._context.limits, f"{name}_timeout")
+        cap: float = getattr(self._context.limits, _CAPS[name])
         timeouts = run.settings.timeouts
         if timeouts.HasField(name):  # type: ignore[arg-type]
             own = seconds(getattr(timeouts, name))
