@@ -31,7 +31,7 @@ from turnwire.client import Session, connect
 from turnwire.server.prompt import vocabulary
 from turnwire.server.runtime.runner import SessionRunner
 from turnwire.v1.client_event_pb2 import ConnectRequest
-from turnwire.v1.item_pb2 import FunctionCallOutput, Item, ToolOutput
+from turnwire.v1.item_pb2 import FunctionCallOutput, Item, Message, MessageContent, Role, ToolOutput
 from turnwire.v1.responses_service_pb2_grpc import ResponsesServiceStub
 from turnwire.v1.session_pb2 import SessionOpen
 
@@ -39,6 +39,8 @@ SESSIONS: Final = 1_000
 """Idle sessions."""
 CONVERSATIONS: Final = 8
 """Conversations of `HISTORY` tokens."""
+SHORT: Final = 250
+"""About the tokens of a short turn. What is kept of a response weighs most where responses are short."""
 
 _KB: Final = 1024
 _PRIVATE: Final = frozenset({"Private_Clean:", "Private_Dirty:"})
@@ -103,21 +105,51 @@ async def _converse(session: Session, model: str, lane: str) -> None:
         call = next(item.function_call.call_id for item in stream.output if item.HasField("function_call"))
 
 
-async def _conversation(process: Process, model: str) -> int:
+def _short_text() -> str:
+    """Returns what brings a short turn to `SHORT` tokens, with what stands around it."""
+    words = "the quick brown fox jumps over the lazy dog "
+    return words * ((SHORT - _AROUND) // vocabulary.count(words))
+
+
+async def _converse_shortly(session: Session, model: str, lane: str) -> None:
+    text = _short_text()
+    last = call = ""
+    for _ in range(HISTORY // SHORT):
+        if call:
+            output = FunctionCallOutput(call_id=call, output=ToolOutput(text=text))
+            given = [Item(function_call_output=output)]
+        else:
+            given = [Item(message=Message(role=Role.ROLE_USER, content=MessageContent(text=text)))]
+        stream = await session.create(model=model, input=given, previous_response_id=last or None, lane=lane)
+        await stream.until_done()
+        last = stream.id
+        call = next(item.function_call.call_id for item in stream.output if item.HasField("function_call"))
+
+
+async def _conversation(process: Process, model: str, *, shortly: bool) -> int:
     """Returns the bytes that the server grows by for a conversation."""
+    converse = _converse_shortly if shortly else _converse
     async with connect(process.addresses["grpc"]) as session:
-        return await _growth(process, lambda number: _converse(session, model, f"lane{number}"), 2, CONVERSATIONS)
+        return await _growth(process, lambda number: converse(session, model, f"lane{number}"), 2, CONVERSATIONS)
 
 
-async def _counted(*, tokens: bool) -> tuple[int, int]:
+async def _hold(conversation: Conversation, *, shortly: bool) -> None:
+    await conversation.begin()
+    if shortly:
+        text = _short_text()
+        for _ in range(HISTORY // SHORT):
+            await conversation.take(text)
+
+
+async def _counted(*, tokens: bool, shortly: bool) -> tuple[int, int]:
     """Returns what Python counts for a conversation in this process, and the bytes of its items."""
-    short, long = Conversation(2, tokens=tokens), Conversation(_kilobytes(), tokens=tokens)
+    short, long = Conversation(2, tokens=tokens), Conversation(1 if shortly else _kilobytes(), tokens=tokens)
     # What is loaded once is loaded by a short one.
     await short.begin()
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    await long.begin()
+    await _hold(long, shortly=shortly)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -155,11 +187,19 @@ def _idle_table(idle: Mapping[str, int]) -> Table:
     return table
 
 
+_CONVERSATIONS: Final = {
+    "tokens": "in front of token ids",
+    "chat": "in front of a chat API",
+    "tokens in short turns": f"in front of token ids, {SHORT} tokens a turn",
+    "chat in short turns": f"in front of a chat API, {SHORT} tokens a turn",
+}
+
+
 def _conversations_table(conversations: Mapping[str, Mapping[str, int]]) -> Table:
     table = Table(f"{HISTORY:,} tokens of history, KB", "items", "counted by Python", "beside the items", "process")
     for name, sizes in conversations.items():
         kilobytes = (f"{sizes[which] / _KB:,.0f}" for which in ("items", "counted", "beside", "process"))
-        table.add_row({"tokens": "in front of token ids", "chat": "in front of a chat API"}[name], *kilobytes)
+        table.add_row(_CONVERSATIONS[name], *kilobytes)
     return table
 
 
@@ -174,18 +214,13 @@ async def _measure(figures: dict[str, Any], told: Callable[[str], object]) -> No
                 idle[name] = await _idle(process, connections=own)
             told("sessions without a door" if own else "idle sessions with their own connections")
         idle["objects"] = _session_objects()
-        told("conversations in front of token ids")
-        with server(behind) as process:
-            for name, model in (("tokens", TOKENS), ("chat", CHAT)):
-                grown = await _conversation(process, model)
-                counted, items = await _counted(tokens=name == "tokens")
-                conversations[name] = {
-                    "items": items,
-                    "counted": counted,
-                    "beside": counted - items,
-                    "process": grown,
-                }
-                told("conversations in front of a chat API")
+        for name, words in _CONVERSATIONS.items():
+            told(f"conversations {words}")
+            tokens, shortly = name.startswith("tokens"), "short" in name
+            with server(behind) as process:
+                grown = await _conversation(process, TOKENS if tokens else CHAT, shortly=shortly)
+            counted, items = await _counted(tokens=tokens, shortly=shortly)
+            conversations[name] = {"items": items, "counted": counted, "beside": counted - items, "process": grown}
 
 
 def main() -> int:
@@ -193,13 +228,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m turnwire.bench.memory",
         description=f"Measures what a server keeps for each of {SESSIONS:,} idle sessions, and for each of "
-        f"{CONVERSATIONS} conversations of {HISTORY:,} tokens (Linux).",
+        f"{CONVERSATIONS} conversations of {HISTORY:,} tokens, in long turns and in short ones (Linux).",
     )
     parser.add_argument("--out", type=Path, help="result file, JSON")
     given = parser.parse_args()
     stoppable()
     console = Console()
-    with measuring("memory", typed("memory"), given.out) as measured, bar(5, "idle sessions on one connection") as told:
+    with measuring("memory", typed("memory"), given.out) as measured, bar(7, "idle sessions on one connection") as told:
         uvloop.run(_measure(measured.figures, told))
     console.print(_idle_table(measured.figures["idle"]))
     console.print(_conversations_table(measured.figures["conversations"]))

@@ -254,6 +254,10 @@ class Conversation:
         self.turns.microseconds.append(await self._turn(Input(text=_WORDS)) * 1e6)
         self.turns.visited = self._services.visits.since(before)
 
+    async def take(self, text: str) -> None:
+        """Makes a turn with a text of any length."""
+        await self._turn(Input(text=text))
+
     async def _turn(self, given: Input) -> float:
         create = ResponseCreate(model=_MODEL, input=given, previous_response_id=self._response_id)
         data = ConnectRequest(create=create).SerializeToString()
