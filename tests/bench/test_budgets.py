@@ -127,6 +127,14 @@ def test_p2_counts_only_the_scenario_as_it_is_shipped(tmp_path: Path, more: dict
     assert verdicts(tmp_path, "P2") == ["not measured", "not measured"]
 
 
+def test_p2_shows_the_same_rollout_over_a_narrow_network_beside_it(tmp_path: Path) -> None:
+    rollouts(tmp_path, {"grpc-append": 1.0, "http-full": 1.25}, overrides={"bandwidth_mbit": "20"})
+    *measured, narrow = lines(tmp_path, "P2")
+    assert [line.verdict for line in measured] == [Verdict.NOT_MEASURED, Verdict.NOT_MEASURED]
+    assert (narrow.what, narrow.verdict) == ("the same over RTT 50 ms, 20 Mbit/s", Verdict.NO_BUDGET)
+    assert narrow.figure == "grpc-append: 20.0 (20.0 to 20.0)% faster than over kept connections"
+
+
 @pytest.mark.parametrize(("chat", "expected"), [(40.0, "met"), (60.0, "missed")], ids=["halved", "hardly"])
 def test_p3_the_first_token_with_everything_cached_by_the_model_that_gains_least(
     tmp_path: Path, chat: float, expected: str

@@ -6,17 +6,20 @@ Above it: `judging`. Below it: the figures of each kind, and rollouts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from turnwire.bench.budgets.line import Line, judged, missing
+from turnwire.bench.budgets.line import Line, Verdict, judged, missing
 from turnwire.bench.folder import Found
 from turnwire.bench.intervals import spread, taken
 from turnwire.bench.metrics.statistics import Interval, bootstrap
 from turnwire.bench.overrides import played
 from turnwire.bench.report.figures import Ablation, Measurements, Pace, PaceLine, Turn, Turns
+from turnwire.bench.report.playing import network
 from turnwire.bench.results import Results
 from turnwire.bench.scenario.compiling import compile_rollout
-from turnwire.bench.scenario.reading import ScenarioError, load
+from turnwire.bench.scenario.reading import ScenarioError, load, source_of
+from turnwire.bench.scenario.values import Scenario
 from turnwire.bench.summary import compare, least
 
 RUN: Final = "make bench"
@@ -32,6 +35,7 @@ _RATE: Final = 0.99
 _DELAY_MS: Final = 5.0
 _OURS: Final = ("grpc-append", "grpc-create")
 """The first of them that was measured stands for gRPC."""
+_PINNED: Final = "codex-fix"
 _STATELESS: Final = "http-full"
 _NEW: Final = "http-full-new"
 
@@ -75,12 +79,14 @@ def p2(rollouts: Sequence[Found[Results]]) -> list[Line]:
         "at least 40% faster",
     )
     near = ("P2", "the same, against inference, tools and unavoidable round trips", "within 3%")
-    pinned = [each for each in rollouts if _as_shipped(each.content) and _ours(each.content)]
+    shipped = load(_PINNED)
+    ours_too = [each for each in rollouts if _ours(each.content)]
+    pinned = [each for each in ours_too if _played(each.content) == shipped]
+    elsewhere = _elsewhere([each.content for each in ours_too], shipped)
     if not pinned:
-        return [missing(*faster, RUN), missing(*near, RUN)]
+        return [missing(*faster, RUN), missing(*near, RUN), *elsewhere]
     results = max(pinned, key=lambda each: each.content.date).content
-    scenario = load("codex-fix")
-    floor = least(compile_rollout(scenario), scenario.network.rtt)
+    floor = least(compile_rollout(shipped), shipped.network.rtt)
     ours = _ours(results)
     lines: list[Line] = []
     kept, new = compare(results, ours, _STATELESS), compare(results, ours, _NEW)
@@ -93,16 +99,36 @@ def p2(rollouts: Sequence[Found[Results]]) -> list[Line]:
     end = bootstrap([[each.took for each in run.rollouts if not each.failure] for run in results.of(ours)])
     above = Interval(*(value / floor - 1 for value in (end.value, end.low, end.high)))
     words = f"{ours}: {spread(above, 100, 2)}% above {floor:.2f} s"
-    return [*lines, judged(*near, words, above, _ABOVE_FLOOR)]
+    return [*lines, judged(*near, words, above, _ABOVE_FLOOR), *elsewhere]
 
 
-def _as_shipped(results: Results) -> bool:
+def _elsewhere(rollouts: Sequence[Results], shipped: Scenario) -> list[Line]:
+    """Returns the same rollout over narrower and encrypted networks, for comparison: the latest of each."""
+    lines: dict[str, Line] = {}
+    for results in sorted(rollouts, key=lambda each: each.date):
+        scenario = _played(results)
+        if scenario is None or scenario == shipped or replace(scenario, network=shipped.network) != shipped:
+            continue
+        if scenario.network == replace(shipped.network, rtt=scenario.network.rtt):
+            # Another round trip alone tells no more than the one that was set.
+            continue
+        ours = _ours(results)
+        if (kept := compare(results, ours, _STATELESS)) is not None:
+            over = network(scenario)
+            words = f"{ours}: {spread(kept, 100)}% faster than over kept connections"
+            lines[over] = Line("P2", f"the same over {over}", "for comparison", words, Verdict.NO_BUDGET)
+    return list(lines.values())
+
+
+def _played(results: Results) -> Scenario | None:
+    """Returns what was played where it is a form of the pinned scenario; one from a file of the same name is not."""
     options = results.options
+    if options.scenario != _PINNED or options.flags or options.source != source_of(_PINNED):
+        return None
     try:
-        # A scenario that was taken from a file of the same name is not the pinned one.
-        return options.scenario == "codex-fix" and not options.flags and played(options) == load("codex-fix")
+        return played(options)
     except (ScenarioError, ValueError):
-        return False
+        return None
 
 
 def _ours(results: Results) -> str:

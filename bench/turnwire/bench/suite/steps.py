@@ -150,6 +150,8 @@ def _secure() -> list[Step]:
             for size, trip in _CORNERS
         ),
         rollouts("codex-tls", "codex-fix", MAPPED, 3, 8.0, *way),
+        # Neither encrypted nor far: the line of a home, on which bytes cost time.
+        rollouts("codex-20mbit", "codex-fix", FEW, 3, 8.5, "--bandwidth-mbit", "20"),
         # Slow enough for the window to close while the model speaks.
         rollouts("codex-tls-250tps", "codex-fix", MAPPED, 2, 6.0, "--tps", "250", "--turns", "8", *way),
     ]
