@@ -54,7 +54,8 @@ def test_memory_that_shrinks_is_flat() -> None:
     [
         pytest.param(Interval(200.0, -10.0, 400.0), True, id="nothing is among what it may be"),
         pytest.param(Interval(20.0, 10.0, 30.0), True, id="less than could be kept of a rollout"),
-        pytest.param(Interval(65.0, 1.0, 130.0), False, id="more than that for sure"),
+        pytest.param(Interval(110.0, 6.0, 223.0), True, id="more than that, but not for sure"),
+        pytest.param(Interval(110.0, 65.0, 223.0), False, id="more than that for sure"),
     ],
 )
 def test_flat_is_what_leaves_nothing_or_next_to_nothing(grown: Interval, expected: bool) -> None:

@@ -108,8 +108,11 @@ def _slopes(early: Sequence[Sample], late: Sequence[Sample]) -> list[float]:
 
 
 def flat(grown: Interval, bound: float = BOUND) -> bool:
-    """Whether memory stays as it is: what rollouts leave behind is nothing, or too little to be kept by them."""
-    return grown.low <= 0 or grown.value <= bound
+    """Whether nothing says that memory grows: what rollouts leave behind may be too little to be kept by them.
+
+    A wide interval is no proof of flatness either; it narrows with the length of the soak.
+    """
+    return grown.low <= bound
 
 
 class _Rollouts:
