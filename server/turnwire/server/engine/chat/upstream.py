@@ -1,7 +1,8 @@
 """The HTTP side of one upstream: its connections, and what their trouble means.
 
-Above it: `passes` and `engine`. Below it: aiohttp. Connections are kept for the next pass; bodies are written piece by
-piece, so that a long history does not hold up the event loop; headers, error bodies and lists of models are bounded.
+Above it: `passes` and `engine`. Below it: `request` and aiohttp. Connections are kept for the next pass; bodies are
+written piece by piece, so that a long history does not hold up the event loop; headers, error bodies and lists of
+models are bounded.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp.client_proto import ResponseHandler
+from yarl import URL
 
 from turnwire.server.engine.chat import errors
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
+from turnwire.server.engine.chat.request import ChatBody, EagerRequest
 from turnwire.server.session.chunks import EngineFailure
 
 _log: Final = logging.getLogger(__name__)
-
-_WRITE: Final = 256 * 1024
-"""Bytes written at once; the transport may push back in between."""
 
 _MAX_MODELS_BYTES: Final = 4 * 1024 * 1024
 _MODELS_TIMEOUT: Final = 10.0
@@ -39,42 +40,6 @@ class Reuse(Protocol):
     reused: bool
 
 
-class _Body(aiohttp.Payload):
-    """A body in pieces, put together only as far as it is being written."""
-
-    _value: Sequence[bytes]
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        super().__init__(pieces, content_type="application/json")
-        self._size = sum(map(len, pieces))
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._value).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        batch: list[bytes] = []
-        size = 0
-        for piece in self._value:
-            batch.append(piece)
-            size += len(piece)
-            if size >= _WRITE:
-                await _write(writer, b"".join(batch))
-                batch.clear()
-                size = 0
-        if batch:
-            await writer.write(b"".join(batch))
-
-
-async def _write(writer: AbstractStreamWriter, data: bytes) -> None:
-    """Writes what may be one huge item."""
-    if len(data) <= 2 * _WRITE:
-        await writer.write(data)
-        return
-    whole = memoryview(data)
-    for start in range(0, len(whole), _WRITE):
-        await writer.write(whole[start : start + _WRITE])
-
-
 class Upstream:
     """One upstream's connections."""
 
@@ -82,7 +47,9 @@ class Upstream:
         """Connects to nothing yet."""
         self._config = config
         self._session: aiohttp.ClientSession | None = None
-        self._chat = config.url("/chat/completions")
+        self._chat = URL(config.url("/chat/completions"))
+        self._served: WeakSet[ResponseHandler] = WeakSet()
+        """Connections that a request went over. aiohttp's traces would tell too, at a price for every step of each."""
         self.secrets: Final = tuple(text for text in (config.api_key, *config.headers.values()) if len(text) >= 8)
         """What must not be repeated to clients."""
 
@@ -100,12 +67,13 @@ class Upstream:
         Raises:
             aiohttp.ClientError, OSError, TimeoutError: See `failure`.
         """
+
+        def goes_over(connection: ResponseHandler) -> None:
+            reuse.reused = connection in self._served
+            self._served.add(connection)
+
         async with self._open().post(
-            self._chat,
-            data=_Body(body),
-            headers=headers,
-            allow_redirects=False,
-            trace_request_ctx=reuse,
+            self._chat, data=ChatBody(body, goes_over), headers=headers, allow_redirects=False
         ) as response:
             yield response
 
@@ -160,8 +128,6 @@ class Upstream:
             }
             if config.api_key:
                 headers["Authorization"] = f"Bearer {config.api_key}"
-            trace = aiohttp.TraceConfig()
-            trace.on_connection_reuseconn.append(_note_reuse)
             self._session = aiohttp.ClientSession(
                 headers=headers,
                 connector=aiohttp.TCPConnector(
@@ -172,7 +138,7 @@ class Upstream:
                 timeout=aiohttp.ClientTimeout(total=None, connect=config.connect_timeout),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=config.trust_env,
-                trace_configs=[trace],
+                request_class=EagerRequest,
             )
         return self._session
 
@@ -213,12 +179,6 @@ def failure(error: BaseException, *, begun: bool) -> EngineFailure:
 def may_repeat(error: BaseException) -> bool:
     """Whether a request may have met a connection that the upstream had closed, unless its answer has begun."""
     return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | ConnectionError)
-
-
-async def _note_reuse(session: aiohttp.ClientSession, context: Any, params: object) -> None:
-    reuse = cast("Reuse | None", context.trace_request_ctx)
-    if reuse is not None:
-        reuse.reused = True
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
