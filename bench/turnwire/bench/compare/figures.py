@@ -140,4 +140,5 @@ def _peers(figures: Peers) -> Iterator[Figure]:
         name = f"{line.gateway}, {line.mode} over {line.transport}, {line.history:g} bytes"
         for what, spread in (("TTFT", line.ttft_ms), ("total", line.total_ms), ("added TTFT", line.added_ttft_ms)):
             yield Figure(f"{name}: {what}", "ms", interval=taken(spread))
-        yield Figure(f"{name}: CPU a request", "ms", (line.cpu_ms,))
+        if line.cpu_ms is not None:
+            yield Figure(f"{name}: CPU a request", "ms", (line.cpu_ms,))
