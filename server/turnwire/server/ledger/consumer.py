@@ -7,6 +7,7 @@ it cannot write stays in the journal, and is tried again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sqlite3
@@ -63,6 +64,8 @@ class Consumer:
         """Held while segments are read or removed, so that none goes that somebody is about to go on from."""
         self._wake = threading.Event()
         self._hurry = threading.Event()
+        self._lingering = False
+        """Whether the thread is woken anyway, before long."""
         self._moved = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -102,7 +105,16 @@ class Consumer:
         self._thread.start()
 
     def notify(self) -> None:
-        """Hears that something was appended."""
+        """Hears, on the event loop's thread, that something was appended; the thread wakes after `LINGER`.
+
+        A thread that woke now, only to wait for company, would wrestle for Python's lock while `done` is on its way.
+        """
+        if not self._lingering:
+            self._lingering = True
+            asyncio.get_running_loop().call_later(LINGER, self._lingered)
+
+    def _lingered(self) -> None:
+        self._lingering = False
         self._wake.set()
 
     def wait(self, position: Position, seconds: float) -> bool:
@@ -162,7 +174,8 @@ class Consumer:
         while not self._stopping:
             self._wake.wait(SWEEP)
             self._wake.clear()
-            self._hurry.wait(_PATIENCE[min(failed, len(_PATIENCE)) - 1] if failed else LINGER)
+            if failed:
+                self._hurry.wait(_PATIENCE[min(failed, len(_PATIENCE)) - 1])
             self._hurry.clear()
             try:
                 self.consume()
