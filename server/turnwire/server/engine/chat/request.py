@@ -1,16 +1,12 @@
-"""A chat request on its way out: the body in pieces, and the request that writes it at once.
+"""A chat request on its way out: the body in pieces, and the request that tells which connection it takes.
 
-Above it: `upstream`. Below it: aiohttp. aiohttp writes bodies in a task; with Python 3.11 a task begins only after
-everything that is ready already, which here is the beginning of the answer to our own client. So the body is written as
-far as it can be before there is a task: the upstream works while our client hears that its response was created.
+Above it: `upstream`. Below it: aiohttp.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -61,8 +57,8 @@ async def _write(writer: AbstractStreamWriter, data: bytes) -> None:
         await writer.write(whole[start : start + WRITE])
 
 
-class EagerRequest(aiohttp.ClientRequest):
-    """A request whose body is written before anything else gets its turn."""
+class ChatRequest(aiohttp.ClientRequest):
+    """A request that tells its body over which connection it is about to go."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Sends it; see aiohttp's `ClientRequest`."""
@@ -70,44 +66,3 @@ class EagerRequest(aiohttp.ClientRequest):
         if isinstance(body, ChatBody) and conn.protocol is not None:
             body.on_connection(conn.protocol)
         return await super().send(conn)
-
-    def write_bytes(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
-    ) -> Coroutine[Any, Any, None]:
-        """Writes as much as the connection takes, and returns what writes the rest; see aiohttp's `ClientRequest`."""
-        return begun(super().write_bytes(writer, conn, content_length))
-
-
-def begun(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-    """Runs a coroutine up to where it first waits; returns what is left, for a task to run. Raises what it raises.
-
-    The coroutine has no task of its own until then: it must not ask for it before it waits.
-    """
-    try:
-        awaited = work.send(None)
-    except StopIteration:
-        return _nothing()
-    return _rest(work, awaited)
-
-
-async def _nothing() -> None:
-    pass
-
-
-async def _rest(work: Coroutine[Any, Any, None], awaited: object) -> None:
-    await _waiting(work, awaited)
-
-
-@types.coroutine
-def _waiting(work: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
-    """Goes on where a coroutine waits, with whatever its task sends or throws into it."""
-    while True:
-        step: Callable[[], object]
-        try:
-            step = partial(work.send, (yield awaited))
-        except BaseException as error:
-            step = partial(work.throw, error)
-        try:
-            awaited = step()
-        except StopIteration:
-            return

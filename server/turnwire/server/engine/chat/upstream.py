@@ -23,7 +23,7 @@ from yarl import URL
 
 from turnwire.server.engine.chat import errors
 from turnwire.server.engine.chat.config import ChatEngineConfig, ChatModel
-from turnwire.server.engine.chat.request import ChatBody, EagerRequest
+from turnwire.server.engine.chat.request import ChatBody, ChatRequest
 from turnwire.server.session.chunks import EngineFailure
 
 _log: Final = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Upstream:
                 timeout=aiohttp.ClientTimeout(total=None, connect=config.connect_timeout),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=config.trust_env,
-                request_class=EagerRequest,
+                request_class=ChatRequest,
             )
         return self._session
 
