@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -38,20 +39,21 @@ async def write_until_over(runner: SessionRunner, context: BytesContext, writing
     Raises:
         RequestError: By what writes, where it does.
     """
-    writer = asyncio.create_task(writing)
-    # A write that flow control blocks knows nothing of the session, so it would outlast it.
-    runner.on_cut = writer.cancel
+    # Not a task for the writing and a wait for it, which would be a kilobyte and a half of each idle session.
+    until_cut = asyncio.timeout(None)
     try:
-        await asyncio.wait((writer,))
+        async with until_cut:
+            # A write that flow control blocks knows nothing of the session, so it would outlast it.
+            runner.on_cut = partial(until_cut.reschedule, 0.0)
+            await writing
+    except TimeoutError:
+        if not until_cut.expired():
+            raise
     finally:
-        runner.abandon()
         runner.on_cut = None
-        writer.cancel()
-        await asyncio.gather(writer, return_exceptions=True)
+        runner.abandon()
     if runner.close_error is not None:
         await abort(context, runner.close_error)
-    elif not writer.cancelled():
-        writer.result()
 
 
 async def send(context: BytesContext, data: bytes) -> bool:
@@ -73,6 +75,8 @@ async def _write(runner: SessionRunner, context: BytesContext) -> None:
         runner.sent(len(data), len(batch.events))
         if not await send(context, data):
             return
+        # An idle session would keep them until its next batch.
+        del batch, data
 
 
 async def _read(runner: SessionRunner, context: BytesContext) -> None:
@@ -89,4 +93,6 @@ async def _read(runner: SessionRunner, context: BytesContext) -> None:
             runner.break_off(make_error("invalid_request_error", message))
             return
         runner.receive(request, len(data))
+        # An idle session would keep them until the next event, however large they are.
+        del data, request
         await runner.room()
