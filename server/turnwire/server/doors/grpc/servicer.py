@@ -70,13 +70,8 @@ class ResponsesServicer:
         """Lets a caller with a good key have its answer, and turns every refusal into a status."""
         try:
             return await answer(self._principal(context))
-        except RequestError as refusal:
-            await abort(context, refusal.error)
-        except grpc.aio.AbortError:
-            raise
-        except Exception:
-            _log.exception("an RPC failed")
-            await abort(context, make_error("server_error", "The server failed. Try again."))
+        except Exception as failure:
+            await _end(context, failure)
         return None
 
     def _caller(self, principal: str) -> LocalCaller:
@@ -97,16 +92,15 @@ class ResponsesServicer:
 
     async def connect(self, requests: object, context: BytesContext) -> None:
         """Serves a session."""
-
-        async def answer(principal: str) -> None:
-            # Not by the context manager, which would be half a kilobyte of each idle session.
-            runner = self._room.enter(principal, "grpc", batch_window=_BATCH_WINDOW)
+        # Neither by the context manager nor by `_answer`: either would be half a kilobyte of each idle session.
+        try:
+            runner = self._room.enter(self._principal(context), "grpc", batch_window=_BATCH_WINDOW)
             try:
                 await serve_stream(runner, context)
             finally:
                 self._room.leave(runner)
-
-        await self._answer(context, answer)
+        except Exception as failure:
+            await _end(context, failure)
 
     async def stream_response(self, data: bytes, context: BytesContext) -> None:
         """Serves one response as a stream."""
@@ -184,6 +178,17 @@ class ResponsesServicer:
     ) -> pb.GetCapabilitiesResponse:
         """Tells what the server can do."""
         return await caller.get_capabilities()
+
+
+async def _end(context: BytesContext, failure: Exception) -> None:
+    """Ends an RPC with the status that its failure stands for."""
+    if isinstance(failure, grpc.aio.AbortError):
+        raise failure
+    if isinstance(failure, RequestError):
+        await abort(context, failure.error)
+        return
+    _log.error("an RPC failed", exc_info=failure)
+    await abort(context, make_error("server_error", "The server failed. Try again."))
 
 
 def _decoded(kind: type[_Request], data: bytes) -> _Request:
