@@ -45,6 +45,19 @@ def test_a_long_session_keeps_no_trace_of_what_ended() -> None:
     assert context.retention.bytes < 20_000
 
 
+def test_a_continuation_keeps_once_what_it_shares_with_what_it_goes_on_from() -> None:
+    core = Core()
+    parent_id = core.id_of(core.create())
+    core.finish()
+    response_id = core.id_of(core.create(previous_response_id=parent_id))
+    core.finish()
+    parent, state = (core.session._context.retention.find(each) for each in (parent_id, response_id))
+    assert parent is not None
+    assert state is not None
+    assert state.parent_id is parent.id
+    assert state.listings is parent.listings
+
+
 def test_the_request_is_let_go_when_it_was_prepared() -> None:
     core = Core()
     core.create("x" * 100_000)

@@ -72,7 +72,7 @@ class Conversations:
         self.limits: Final = limits or ConversationLimits()
         self._known: OrderedDict[tuple[str, str, bool, bytes], tuple[Conversation, float]] = OrderedDict()
         """With the moment each was used last, the one unused for the longest time first."""
-        self._points: dict[str, list[tuple[str, str, bool, bytes]]] = {}
+        self._points: dict[str, tuple[tuple[str, str, bool, bytes], ...]] = {}
         """What is known of each response."""
         self._shared = SharedBytes(budget)
         if budget is not None:
@@ -106,7 +106,7 @@ class Conversations:
         key = conversation.key
         self._drop(key)
         self._known[key] = (conversation, now)
-        self._points.setdefault(state.id, []).append(key)
+        self._points[state.id] = (*self._points.get(state.id, ()), key)
         self.expire(now)
         while len(self._known) > self.limits.max_conversations or self._shared.total > self.limits.max_bytes:
             self.shed()
@@ -144,7 +144,7 @@ class Conversations:
 
     def forget(self, response_id: str) -> None:
         """Forgets where a response ended and where it paused, since it was deleted."""
-        for key in tuple(self._points.get(response_id, ())):
+        for key in self._points.get(response_id, ()):
             self._drop(key)
 
     def expire(self, now: float) -> None:
@@ -166,7 +166,7 @@ class Conversations:
         known = self._known.pop(key, None)
         if known is not None:
             response_id = known[0].response_id
-            self._points[response_id].remove(key)
-            if not self._points[response_id]:
-                del self._points[response_id]
+            others = tuple(point for point in self._points.pop(response_id) if point != key)
+            if others:
+                self._points[response_id] = others
             self._shared.release(known[0].transcript)

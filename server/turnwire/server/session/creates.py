@@ -207,7 +207,9 @@ class Creates:
         if parent is not None:
             run.transcript = parent.transcript
             run.context_tokens = parent.context_tokens
-            run.listings = dict(parent.listings)
+            run.listings = parent.listings
+            # The same string: states keep both ends of the link.
+            run.previous_response_id = parent.id
             run.approvals = parent.approvals
         size = create.input.ByteSize()
         if run.transcript.bytes + size > context.limits.max_state_bytes:
@@ -268,7 +270,8 @@ class Creates:
             self._join(run, ready.known)
         run.model = ready.model
         run.input = ready.entries
-        run.listings.update((listing.label, listing) for listing in ready.listings)
+        if ready.listings:
+            run.listings = {**run.listings, **{listing.label: listing for listing in ready.listings}}
         run.unlisted = tuple(label for label in run.tools.servers if label not in run.listings)
         run.approvals += ready.approvals
         run.compact_threshold = ready.compact_threshold
@@ -312,7 +315,7 @@ class Creates:
         context.config.conversations.used(known, context.now)
         run.resent = run.transcript = known.transcript
         run.context_tokens = known.context_tokens
-        run.listings = dict(known.listings)
+        run.listings = known.listings
         run.approvals = known.approvals
 
     def refused(self, handle: int, error: Error) -> None:

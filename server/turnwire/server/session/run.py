@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -146,7 +146,7 @@ class Run:
     """What the model is offered of them."""
     offered_settings: ResponseCreate = field(default_factory=ResponseCreate)
     """The settings, with a tool choice that names what is offered."""
-    listings: dict[str, Listing] = field(default_factory=dict[str, Listing])
+    listings: Mapping[str, Listing] = field(default_factory=dict[str, Listing])
     """Tools of MCP servers as they stand in the chain, by label; replaced, never changed, since states share it."""
     unlisted: tuple[str, ...] = ()
     """MCP servers whose tools have to be listed before the next pass."""
