@@ -249,6 +249,13 @@ async def test_deltas_carry_ids_where_asked_for(scene: Scene) -> None:
     assert ids == [*ids_of("Easy."), *ids_of("Four of them.")]
 
 
+async def test_records_without_logprobs_share_that_they_have_none(scene: Scene) -> None:
+    prompt = prompt_of(grown(EMPTY, user("Hi.")))
+    records = [await (await scene.sample(prompt)).record() for _ in range(2)]
+    assert len(records[0].logprobs) == 0
+    assert records[0].logprobs is records[1].logprobs
+
+
 async def test_text_carries_logprobs_with_alternatives_where_asked_for(scene: Scene) -> None:
     prompt = prompt_of(grown(EMPTY, user("Hi.")), include=["message.output_text.logprobs"], top_logprobs=2)
     out = await scene.sample(prompt, logprob=-0.25)

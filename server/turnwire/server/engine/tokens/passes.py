@@ -62,6 +62,10 @@ class PassPlan:
     """Whether they do so even where a stop string ended it, which is then part of them."""
 
 
+_NO_LOGPROBS: Final = array("f")
+"""Those of every pass that records none, since each record is kept for as long as its conversation."""
+
+
 class RenderedPass:
     """A running pass: the `TokenSink` of its token engine and the `Generation` of whoever started it."""
 
@@ -92,7 +96,7 @@ class RenderedPass:
         self._over = False
         self._cached: int | None = None
         self._sampled = array("I")
-        self._logprobs = array("f")
+        self._logprobs = array("f") if plan.record_logprobs else _NO_LOGPROBS
 
     def attach(self, upstream: TokenPass) -> None:
         """Takes the token engine's pass."""
