@@ -12,13 +12,16 @@ import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_WIDTH: Final = 160
+"""Columns of a file or a pipe."""
 
 
 def typed(module: str) -> str:
@@ -46,6 +49,11 @@ def apart(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args, **kwargs).result()
+
+
+def screen() -> Console:
+    """Returns what tables are printed on: as wide as the terminal, or wide enough for all where there is none."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
 
 @contextmanager

@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import uvloop
 from grpc import aio
-from rich.console import Console
 from rich.table import Table
 
 from turnwire.bench.ablation import HISTORY
 from turnwire.bench.ablation_rig import CHAT, TOKENS, server, upstreams
-from turnwire.bench.command import bar, stoppable, typed
+from turnwire.bench.command import bar, screen, stoppable, typed
 from turnwire.bench.doors_processes import Process
 from turnwire.bench.measured import measuring
 from turnwire.bench.turns import Conversation, NullEngine, make_services, pieces
@@ -233,7 +232,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="result file, JSON")
     given = parser.parse_args()
     stoppable()
-    console = Console()
+    console = screen()
     with measuring("memory", typed("memory"), given.out) as measured, bar(7, "idle sessions on one connection") as told:
         uvloop.run(_measure(measured.figures, told))
     console.print(_idle_table(measured.figures["idle"]))

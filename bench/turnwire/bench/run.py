@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from turnwire.bench.campaign import Stopped, measure, verify
+from turnwire.bench.command import screen
 from turnwire.bench.drivers.registry import DRIVERS, left_out
 from turnwire.bench.measured import ResultsError, machine
 from turnwire.bench.overrides import READERS, overridden
@@ -120,7 +121,7 @@ def main() -> int:
 
 
 def _run(results: Results, scenario: Scenario, options: argparse.Namespace) -> int:
-    console = Console()
+    console = screen()
     names = results.options.drivers
     missing = sum(not results.has(n, name) for n in range(results.options.repeat) for name in names)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

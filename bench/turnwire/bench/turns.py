@@ -20,9 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-
-from turnwire.bench.command import apart, bar, stoppable, typed
+from turnwire.bench.command import apart, bar, screen, stoppable, typed
 from turnwire.bench.measured import measuring
 from turnwire.bench.turns_figures import behind, figures, table
 from turnwire.server.engine.port import Engine, Generation, ModelInfo, Sink
@@ -337,7 +335,7 @@ def main() -> int:
     """Measures in front of both kinds of engines, prints tables, and writes the file that is named."""
     given = _arguments()
     stoppable()
-    console = Console()
+    console = screen()
     kinds = {"items": ("an engine that takes items", False), "harmony": ("rendered as harmony", True)}
     with measuring("turns", typed("turns"), given.out) as measured:
         runs: dict[str, list[list[Turns]]] = {name: [] for name in kinds}

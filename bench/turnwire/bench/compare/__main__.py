@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from turnwire.bench.command import screen
 from turnwire.bench.compare.change import NOISE, Change, Verdict
 from turnwire.bench.compare.pairing import Compared, Content, compared
 from turnwire.bench.folder import read_file, read_folder
@@ -84,7 +85,7 @@ def _show(console: Console, found: Compared, *, everything: bool) -> None:
 def main() -> int:
     """Compares. Returns 0, 1 where something became worse and that was asked for, or 2 where nothing is compared."""
     given = _parser().parse_args()
-    console = Console()
+    console = screen()
     if given.old.is_dir() != given.new.is_dir():
         print("expected two files or two folders", file=sys.stderr)
         return 2

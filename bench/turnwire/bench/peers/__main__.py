@@ -16,6 +16,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from turnwire.bench.command import screen
 from turnwire.bench.doors_processes import Process, running
 from turnwire.bench.measured import Measured, measuring
 from turnwire.bench.peers import tables
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.chain_only and not options.chain:
         parser.error("--chain-only: how long is it to be? Say --chain N")
     command = f"{_COMMAND} {' '.join(sys.argv[1:] if arguments is None else arguments)}".strip()
-    console = Console()
+    console = screen()
     try:
         with measuring("peers", command, options.out) as measured:
             _measure(measured, console, [GATEWAYS[name] for name in names], histories, options)

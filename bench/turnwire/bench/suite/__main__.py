@@ -10,15 +10,13 @@ import signal
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from turnwire.bench.budgets.judging import budgets
 from turnwire.bench.budgets.line import table
+from turnwire.bench.command import screen
 from turnwire.bench.folder import read_folder
 from turnwire.bench.suite.running import Running, ended, play
 from turnwire.bench.suite.steps import SUITES, Step
 
-_WIDTH = 160
 _INTERRUPTED = 130
 """By the custom of shells."""
 
@@ -51,7 +49,7 @@ def main() -> int:
     if unknown := set(given.only or ()) - {step.name for step in steps}:
         parser.error(f"--only: no such step: {', '.join(sorted(unknown))}")
     # A file or a pipe has no width of its own, and the budgets need some.
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    console = screen()
     if given.list:
         for step in steps:
             command = " ".join((step.module, *step.arguments))
