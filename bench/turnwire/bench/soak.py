@@ -23,9 +23,8 @@ from typing import Any, Final
 
 import aiohttp
 import uvloop
-from rich.console import Console
 
-from turnwire.bench.command import bar, stoppable, typed
+from turnwire.bench.command import bar, screen, stoppable, typed
 from turnwire.bench.doors_processes import Process, running
 from turnwire.bench.measured import measuring
 from turnwire.bench.memory import private_bytes
@@ -242,7 +241,7 @@ def main() -> int:
     stoppable()
     with measuring("soak", typed("soak"), given.out) as measured, bar(_SAMPLES, "starting") as told:
         uvloop.run(_soak(given.seconds, measured.figures, told))
-    Console().print(verdict(measured.figures), highlight=False)
+    screen().print(verdict(measured.figures), highlight=False)
     print(f"load {measured.load_before:.1f} before, {measured.load_after:.1f} after, on {os.cpu_count()} cores")
     return 0 if measured.figures["flat"] else 1
 
