@@ -11,18 +11,13 @@ import asyncio
 import time
 from typing import Final
 
-from turnwire.server.engine.registry import EngineRegistry
+from turnwire.bench.core import core_services
 from turnwire.server.engine.scripted.engine import ScriptedEngine
 from turnwire.server.engine.scripted.scenario import load_scenario
-from turnwire.server.policy.prepare import Preparer
-from turnwire.server.prompt import vocabulary
-from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.runner import SessionRunner
-from turnwire.server.runtime.services import Services, Unobserved
+from turnwire.server.runtime.services import Unobserved
 from turnwire.server.session.effects import ResponseEnded
 from turnwire.server.session.limits import SessionLimits
-from turnwire.server.store.memory import MemoryStore
-from turnwire.server.tools.port import NoHostedTools
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.response_pb2 import Input, ResponseCreate
 from turnwire.v1.session_pb2 import SessionOpen
@@ -50,19 +45,9 @@ class Core:
 
     def __init__(self, scenario: str, lanes: int) -> None:
         """Takes the engine's scenario (TOML) and the number of lanes. Needs a running event loop."""
-        registry = EngineRegistry((ScriptedEngine(load_scenario(scenario, "scenario")),))
-        limits = SessionLimits()
         self._ends = _Ends()
-        self._services = Services(
-            engines=registry,
-            policy=Preparer(registry.resolve, limits, count=vocabulary.count),
-            store=MemoryStore(),
-            tools=NoHostedTools(),
-            clock=LoopClock(),
-            count_tokens=vocabulary.count,
-            limits=limits,
-            observer=self._ends,
-        )
+        engine = ScriptedEngine(load_scenario(scenario, "scenario"))
+        self._services = core_services(engine, SessionLimits(), self._ends)
         self._lanes = [f"l{n}" for n in range(lanes)]
         self._runner = SessionRunner(self._services, "", "bench")
         self._receive(ConnectRequest(open=SessionOpen(session_credit_bytes=0, response_credit_bytes=0)))

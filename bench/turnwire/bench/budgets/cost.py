@@ -16,6 +16,7 @@ from turnwire.bench.doors_cost import Cost
 from turnwire.bench.intervals import spread, taken
 from turnwire.bench.metrics.statistics import Interval, paired_bootstrap
 from turnwire.bench.report.figures import Doors, Measurements, Memory, PeerLine, Peers, Read
+from turnwire.bench.report.playing import size as size_words
 
 RUN: Final = "make bench"
 GRPC: Final = "gRPC, one stream"
@@ -168,7 +169,7 @@ def p8(found: Measurements) -> list[Line]:
         return [missing(*ahead, run), missing(*grown, run)]
     added = {size: taken(line.added_ttft_ms) for size, line in ours.items()}
     growth = added[max(added)].value - added[min(added)].value
-    between = f"{_size(min(added))} to {_size(max(added))}"
+    between = f"{size_words(min(added))} to {size_words(max(added))}"
     second = judged(*grown, f"{growth:+.1f} ms from {between}", Interval(growth, growth, growth), _GROWTH_MS)
     if not any(size in lines for lines in chained.values() for size in ours):
         return [missing(*ahead, run), second]
@@ -179,7 +180,7 @@ def p8(found: Measurements) -> list[Line]:
         met = met and all(figure.value < other.value for other in others.values())
         sure = sure and all(figure.high < other.low or figure.low > other.high for other in others.values())
         against = ", ".join(f"{name} {spread(other)}" for name, other in others.items())
-        words.append(f"{_size(size)}: {spread(figure)} ms against {against or 'nobody'}")
+        words.append(f"{size_words(size)}: {spread(figure)} ms against {against or 'nobody'}")
     return [Line(*ahead, "; ".join(words), Verdict.MET if met else Verdict.MISSED, sure), second]
 
 
@@ -194,7 +195,3 @@ def _chained(lines: Sequence[PeerLine]) -> dict[str, dict[float, PeerLine]]:
         if before is None or line.added_ttft_ms[0] < before.added_ttft_ms[0]:
             sizes[line.history] = line
     return found
-
-
-def _size(history: float) -> str:
-    return f"{history / _KB**2:g} MB" if history >= _KB**2 else f"{history / _KB:g} KB"

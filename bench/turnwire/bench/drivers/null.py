@@ -10,20 +10,15 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from turnwire.bench.core import core_services
 from turnwire.bench.drivers.compact import CompactConversation, Session
 from turnwire.bench.drivers.port import Failed, Target
 from turnwire.bench.scenario.compiling import Rollout
-from turnwire.server.engine.registry import EngineRegistry
 from turnwire.server.engine.scripted.engine import ScriptedEngine
 from turnwire.server.engine.scripted.scenario import load_scenario
-from turnwire.server.policy.prepare import Preparer
-from turnwire.server.prompt import vocabulary
-from turnwire.server.runtime.clock import LoopClock
 from turnwire.server.runtime.runner import SessionRunner
 from turnwire.server.runtime.services import Services
 from turnwire.server.session.limits import MIB, SessionLimits
-from turnwire.server.store.memory import MemoryStore
-from turnwire.server.tools.port import NoHostedTools
 from turnwire.v1.client_event_pb2 import ConnectRequest
 from turnwire.v1.responses_service_pb2 import ConnectResponse
 
@@ -32,7 +27,6 @@ _MANY: Final = 65_536
 
 def services(engine: ScriptedEngine) -> Services:
     """Returns what a server has for its sessions, with the limits of `stand`; needs a running event loop."""
-    registry = EngineRegistry((engine,))
     limits = SessionLimits(
         max_lanes=_MANY,
         max_in_flight=_MANY,
@@ -41,15 +35,7 @@ def services(engine: ScriptedEngine) -> Services:
         max_responses=_MANY,
         max_state_bytes=8192 * MIB,
     )
-    return Services(
-        engines=registry,
-        policy=Preparer(registry.resolve, limits, count=vocabulary.count),
-        store=MemoryStore(),
-        tools=NoHostedTools(),
-        clock=LoopClock(),
-        count_tokens=vocabulary.count,
-        limits=limits,
-    )
+    return core_services(engine, limits)
 
 
 class Null:
