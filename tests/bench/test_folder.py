@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwire.bench.folder import read_folder
+from turnwire.bench.folder import read_folder, unusable
 from turnwire.bench.measured import Measured, write
 from turnwire.bench.results import Options, Results
 
@@ -66,3 +66,11 @@ def test_of_several_measurements_of_a_kind_the_latest_that_ended_comes_first(tmp
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_folder(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_reason_and_where_results_come_from(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        read_folder(tmp_path / "nowhere")
+    assert unusable(caught.value) == (
+        f"{tmp_path / 'nowhere'}: No such file or directory. Measurements such as `make bench` write result files."
+    )

@@ -71,6 +71,11 @@ def read_folder(path: Path) -> Folder:
     return folder
 
 
+def unusable(error: OSError) -> str:
+    """Says of a folder or file that cannot be read or written which one it is, why, and where results come from."""
+    return f"{error.filename}: {error.strerror}. Measurements such as `make bench` write result files."
+
+
 def _take(file: Path, folder: Folder) -> None:
     content = read_file(file)
     if isinstance(content, Results):

@@ -87,7 +87,8 @@ def main() -> int:
     given = _parser().parse_args()
     console = screen()
     if given.old.is_dir() != given.new.is_dir():
-        print("expected two files or two folders", file=sys.stderr)
+        found = next((str(each) for each in (given.old, given.new) if not each.exists()), "one of each")
+        print(f"OLD and NEW: expected two result files or two folders of them, found {found}", file=sys.stderr)
         return 2
     try:
         old, new = _contents(given.old, console), _contents(given.new, console)
@@ -112,7 +113,7 @@ def main() -> int:
     if refused:
         console.print("Not compared; --anyway does so all the same.")
     if not changes:
-        print("there is nothing to compare", file=sys.stderr)
+        print(f"OLD and NEW: there is nothing to compare in {given.old} and {given.new}", file=sys.stderr)
         return 2
     counts = {verdict: sum(change.verdict is verdict for change in changes) for verdict in Verdict}
     console.print(", ".join(f"{count} {verdict.value}" for verdict, count in counts.items()), highlight=False)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from turnwire.bench.folder import read_folder
+from turnwire.bench.folder import read_folder, unusable
 from turnwire.bench.map.cells import Grid
 from turnwire.bench.map.section import TITLE, default_profile, map_section
 from turnwire.bench.map.workload import Profile
@@ -88,7 +88,7 @@ def main() -> int:
         path = out / "map.md"
         path.write_text(markdown(document), encoding="utf-8")
     except OSError as error:
-        print(error, file=sys.stderr)
+        print(unusable(error), file=sys.stderr)
         return 2
     for broken in folder.broken:
         print(f"{broken.name} could not be read: {broken.reason}", file=sys.stderr)

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from turnwire.bench.folder import read_folder
+from turnwire.bench.folder import read_folder, unusable
 from turnwire.bench.report.writing import write_report
 
 
@@ -30,7 +30,7 @@ def main() -> int:
         folder = read_folder(given.folder)
         page = write_report(folder, given.out or given.folder)
     except OSError as error:
-        print(error, file=sys.stderr)
+        print(unusable(error), file=sys.stderr)
         return 2
     for broken in folder.broken:
         print(f"{broken.name} could not be read: {broken.reason}", file=sys.stderr)
